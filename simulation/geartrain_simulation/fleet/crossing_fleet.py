@@ -18,12 +18,10 @@ from geartrain import Flow, Table
 from geartrain.graph.graph import Graph
 from geartrain.planning import Plan, make_plan
 from geartrain_cloud.ports import EntryKind
-from geartrain_edge.errors import AlarmError
 from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_simulation.fleet.devices import Device
 from geartrain_simulation.fleet.fleet import Fleet, Outcome
 from geartrain_simulation.fleet.readings import Reading, Readings, expected_rows
-from geartrain_simulation.fleet.strikes import copy_of
 from geartrain_simulation.fleet.troubles import Fault, draw_faults
 from geartrain_simulation.stores.segments import Row
 
@@ -31,8 +29,6 @@ CHANNELS = {"cloud": "readings", "edge": "doubled"}
 """By cut, the channel that its rows come by."""
 LOST = "never came"
 """What the log says of a crossing whose batch the disk has damaged."""
-SET_BACK = "before crossing"
-"""What the alarm says of a spool that is of a time before a crossing."""
 
 
 def doubled(reading: Reading) -> Reading:
@@ -56,8 +52,6 @@ class CrossingFleet(Fleet):
         random, devices, faults = Random(f"{seed}/crossing"), list[Device](), list[Fault]()
         self._plans: dict[str, Plan] = {}
         self._lives: dict[str, int] = {}
-        self.set_back = 0
-        """Spools that were put away, because they were of a time before a crossing."""
         for number in range(1, random.choice((1, 2, 2)) + 1):
             policy = random.choice((Policy.BLOCK, Policy.BLOCK, Policy.DROP_OLDEST, Policy.DOWNSAMPLE))
             size = random.choice((2_000, 10_000, 1 << 20))
@@ -89,18 +83,6 @@ class CrossingFleet(Fleet):
         cut = Random(f"{self._seed}/{node}/{life}/cut").choice(sorted(CHANNELS))
         self.world.note(node, "cut", cut)
         return settings, self._plans[cut]
-
-    def _mend(self, node: str, error: AlarmError) -> bool:
-        """Give a device a new state folder, as its alarm asks for."""
-        if SET_BACK not in str(error):
-            return False
-        device = node.removesuffix(copy_of(""))
-        if device in self.copied and device not in self.lives.alarmed:
-            return False  # the other of its two agents goes on
-        self.set_back += 1
-        self.checkers.repeats(device, self.flow, is_lost=True)
-        (self.spools if node == device else self.copies)[device].put_back({})
-        return True
 
     def _expected(self) -> dict[tuple[str, str], dict[str, list[Row]]]:
         return {}

@@ -19,6 +19,7 @@ from geartrain.wire.topics import BUCKETS
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.log.part import buckets_of
 from geartrain_cloud.log.retention import Retention
+from geartrain_edge.errors import AlarmError
 from geartrain_simulation.checkers import Checkers
 from geartrain_simulation.fleet.devices import (
     Device,
@@ -43,6 +44,8 @@ from geartrain_simulation.stores.spools import SpoolBook
 SECTOR_BYTES = 64
 """Of simulated disks: so small that the short records of a small world are torn, too."""
 _LOOKS_MAX = 120
+_SET_BACK = "before crossing"
+"""What the alarm says of a spool that is of a time before a crossing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,8 @@ class Fleet:
         every_step: check the rules at every step, else only what the log holds in the end.
         """
         self._seed, self.world = seed, World(seed)
+        self.set_back = 0
+        """Spools that were put away, because they were of a time before a crossing."""
         self.size = size if size is not None else Size()
         self._plot, self._points = plot, set[str]()
         self._rare = self.world.random("buggify")
@@ -198,6 +203,18 @@ class Fleet:
                 or bool(self.ledger.counters.get("quarantined_records", 0))
             )
             self.checkers.births.check(name, sensor.births, rows, loses=loses, jumps="jump" in kinds)
+
+    def _mend(self, node: str, error: AlarmError) -> bool:
+        """Give a device a new state folder, as its alarm asks for."""
+        if _SET_BACK not in str(error):
+            return False
+        device = node.removesuffix(copy_of(""))
+        if device in self.copied and device not in self.lives.alarmed:
+            return False  # the other of its two agents goes on
+        self.set_back += 1
+        self.checkers.repeats(device, self.flow, is_lost=True)
+        (self.spools if node == device else self.copies)[device].put_back({})
+        return True
 
     def _strikes(self, name: str, p: float) -> bool:
         if name not in self._points or self._rare.random() >= p:

@@ -10,6 +10,7 @@ Python makes of the device's records, given the places where it has gone over.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
@@ -18,15 +19,16 @@ from msgspec.structs import replace as with_fields
 
 from geartrain.graph.graph import DEAD_LETTERS, Graph
 from geartrain.planning import Plan
-from geartrain.ports import SpoolCommit, SpooledBatch
+from geartrain.ports import SplitProgress, SpoolCommit, SpooledBatch
 from geartrain.revision import Revision
 from geartrain.wire.codec import decode_header
 from geartrain.wire.crossing import decode_crossing
-from geartrain.wire.envelope import BatchKind, Header
+from geartrain.wire.envelope import BatchKind
 from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, IngestConfig
+from geartrain_cloud.ingest.content import FRESH_SAID
 from geartrain_cloud.log.part import partition_of
 from geartrain_cloud.log.roster import RosterChannel, RosterDocument
-from geartrain_cloud.ports import Entry, EntryKind
+from geartrain_cloud.ports import Entry, EntryKind, LedgerChange
 from geartrain_edge.agent.crossing import NUMBERS, REVISION, Numbers
 from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_simulation.fleet.devices import Device
@@ -40,7 +42,7 @@ from geartrain_simulation.fleet.revision_flow import (
     make_versions,
     records_of,
 )
-from geartrain_simulation.fleet.troubles import INGEST, LOG_POINTS, draw_faults
+from geartrain_simulation.fleet.troubles import INGEST, LOG_POINTS, SPOOLS, Fault, draw_faults
 from geartrain_simulation.machine.world import Node, Process
 from geartrain_simulation.stores.rosters import RosterBook, SimRoster
 from geartrain_simulation.stores.segments import Row
@@ -65,14 +67,34 @@ class RevisionFleet(Fleet):
         self.roster, self._lives = RosterBook(), dict[str, int]()
         devices = [_drawn(seed, number) for number in range(1, random.choice((1, 2, 2, 3)) + 1)]
         self._newest = {device.name: 1 for device in devices}
-        self._begun: dict[str, int] = {}
-        self._places: dict[tuple[str, int], int] = {}
+        self._fresh: dict[bytes, int] = {}
+        """By epoch, the revision that a fresh spool has begun with."""
+        self._owing: set[bytes] = set()
+        """Epochs whose spools have gone over before they had heard where their device stands."""
+        self._opened: dict[bytes, int] = {}
+        """By epoch, the place where its device stood as ingest opened it."""
+        self._places: dict[tuple[str, int], set[Leg]] = {}
+        """By device and number, where it has gone over; several where a spool was set back since."""
         self.legs: dict[str, list[Leg]] = {}
-        self.held, self.stale, self.behind = 0, 0, 0
-        """Devices that were told too soon; lives with a former revision; revisions that devices left out."""
-        faults = [one for one in draw_faults(seed, devices) if one.kind not in _SPOOLS]
+        self.held, self.stale, self.behind, self.unsure = 0, 0, 0, 0
+        """Devices that were told too soon; lives with a former revision; revisions that devices left out; and
+        devices of which nobody knows what is due, since their spools were set back.
+        """
+        faults = [one for one in draw_faults(seed, devices) if one.kind not in SPOOLS]
+        spoilt = [one for one in devices if self._random.random() < 0.2]
+        faults += [_spool_fault(self._random, device.name) for device in spoilt]
+        self.spoilt = {device.name for device in spoilt}
         super().__init__(seed, devices=devices, faults=faults)
-        self.lives = replace(self.lives, turns=self._turn)
+        self.lives = replace(self.lives, turns=self._turn, mends=self._mend)
+        inner = self.ledger.on_commit
+
+        def heard(change: LedgerChange) -> None:
+            for cursor in change.cursors:
+                if not cursor.seq:
+                    self._opened.setdefault(cursor.epoch, _position(cursor.positions))
+            inner(change)
+
+        self.ledger.on_commit = heard
 
     # What there is
 
@@ -121,6 +143,8 @@ class RevisionFleet(Fleet):
         def heard(change: SpoolCommit) -> None:
             for batch in change.batches:
                 self._sealed(device.name, book, batch)
+            if not Numbers.of(book.state.get(NUMBERS), is_fresh=False).owes:
+                self._owing.discard(book.epoch)
             inner(change)
 
         book.on_commit = heard
@@ -143,8 +167,9 @@ class RevisionFleet(Fleet):
         if number > len(self.versions):
             return
         in_s = self._random.uniform(0.2, 2.0)
-        if self._random.random() < 0.2:
-            self.world.later(in_s, self._tell, self._random.choice(self.devices).name, number)
+        name = self._random.choice(self.devices).name
+        if self._random.random() < 0.25 and name not in self.spoilt:
+            self.world.later(in_s, self._tell, name, number)
             in_s += 3.0
         self.world.later(in_s, self._revise, number)
 
@@ -190,7 +215,7 @@ class RevisionFleet(Fleet):
         """What the next life of a node runs: the newest that it was told, seldom one of before."""
         life = self._lives[node] = self._lives.get(node, 0) + 1
         number, random = self._newest[node], Random(f"{self._seed}/{node}/{life}/stale")
-        if number > 1 and random.random() < 0.08:
+        if number > 1 and node not in self.spoilt and random.random() < 0.08:
             number, self.stale = random.randrange(1, number), self.stale + 1
         self.world.note(node, "revision", str(number))
         one = self.versions[number - 1]
@@ -200,73 +225,87 @@ class RevisionFleet(Fleet):
         """Note where a device begins, and where it goes over; all of that is one commit."""
         header = decode_header(batch.header)
         numbers = Numbers.of(book.state.get(NUMBERS), is_fresh=False)
-        if header.kind is BatchKind.SCHEMA:
-            self._begun[name] = numbers.revision  # nothing was read before it
+        if header.kind is BatchKind.SCHEMA:  # nothing was read before it
+            self._fresh[book.epoch] = numbers.revision
+            if numbers.owes:
+                self._owing.add(book.epoch)
         if header.kind is not BatchKind.CROSSING:
             return
-        said, place = decode_crossing(batch.body)[0], _position(header)
+        said, place = decode_crossing(batch.body)[0], _position(header.positions)
         stored = Revision.from_json(book.state[REVISION]).hash
         if (numbers.number, numbers.revision, stored) != (header.crossing, said.number, said.revision):
             detail = f"{name}: crossing {header.crossing} to {said}, but the spool says {numbers}"
             self.checkers.breach("one commit", detail)
-        split = next((at.position for (step, _), at in book.positions.items() if step == SOURCE), 0)
-        if place != split:
+        if place != _position(book.positions):
+            split = _position(book.positions)
             self.checkers.breach("boundary", f"{name}: a crossing at {place} of records up to {split}")
-        self._places[name, header.crossing] = place
+        leg = Leg(place, said.number, is_fresh=book.epoch in self._owing)
+        self._places.setdefault((name, header.crossing), set()).add(leg)
 
     # The end
 
     def run(self) -> Outcome:
         """Run to the end; raises the first breach of a rule, or any other failure."""
         outcome = super().run()
-        if self.ledger.quarantined:
-            reasons = sorted({one.reason for one in self.ledger.quarantined})
-            self.checkers.breach("none quarantined", f"what no disk has damaged was refused: {reasons[:3]}")
+        refused = [one for one in self.ledger.quarantined if one.device not in self.spoilt]
+        if refused:
+            self.checkers.breach("none quarantined", f"{refused[0].device}: {refused[0].reason}")
         return outcome
 
     def _expected(self) -> dict[tuple[str, str], dict[str, list[Row]]]:
         found = {}
         for device in self.devices:
-            legs = self.legs[device.name] = self._check_way(device.name)
+            legs = self._check_way(device.name)
+            if legs is None:
+                self.unsure += 1
+                continue
+            self.legs[device.name] = legs
             rows = expected(records_of(self.source, device.name), legs, self.forms)
             letters = expected_rows(self.versions[0].plan, device.name).get(DEAD_LETTERS)
             found[device.name, self.flow] = {**rows, **({DEAD_LETTERS: letters} if letters else {})}
         return found
 
-    def _check_way(self, name: str) -> list[Leg]:
-        """The way of a device, entry by entry of its partition."""
-        number, brought, legs = 0, 1, [Leg(0, self._begun[name])]
+    def _check_way(self, name: str) -> list[Leg] | None:
+        """The way of a device, entry by entry of its partition; None where the log alone does not tell it, as
+        a spool was set back.
+        """
+        number, brought, legs, is_sure = 0, 1, list[Leg](), True
         for entry in self._partition_of(name):
             if entry.kind is EntryKind.REVISION:
                 brought = entry.seq
             elif entry.device != name:
                 continue
+            elif entry.kind in (EntryKind.JOINED, EntryKind.EPOCH) and entry.epoch in self._fresh:
+                legs.append(Leg(self._opened[entry.epoch], self._fresh[entry.epoch], is_fresh=True))
             elif entry.kind is EntryKind.CROSSING:
-                said = _SAID.search(entry.detail)
-                revision = int(said[1]) if said else 0
-                if entry.seq != number + 1:
-                    self.checkers.breach("crossing", f"{name}: crossing {entry.seq} follows on {number}")
-                if revision <= legs[-1].number:
-                    detail = f"{name} goes over from {legs[-1].number} to {revision}: {entry.detail}"
-                    self.checkers.breach("forward", detail)
-                if revision > brought:
-                    detail = f"{name} goes over to {revision}, and the log has brought {brought}"
-                    self.checkers.breach("cloud first", detail)
+                self._check_crossing(entry, number, brought, legs[-1])
                 number = entry.seq
-                legs.append(Leg(self._places[name, number], revision))
+                if not entry.detail.startswith(FRESH_SAID):
+                    places = self._places.get((name, number), set())
+                    is_sure = is_sure and len(places) == 1
+                    legs += list(places)[:1]
             elif entry.kind in (EntryKind.ROWS, EntryKind.REMOVED) and entry.channel not in SYSTEM_CHANNELS:
                 form = self.forms[legs[-1].number - 1]
-                if entry.channel not in form.channels:
+                if is_sure and entry.channel not in form.channels:
                     detail = f"{name}: rows of {entry.channel} stand behind crossing {number} to {form}"
                     self.checkers.breach("steps", detail)
-        return legs
+        return legs if is_sure else None
+
+    def _check_crossing(self, entry: Entry, last: int, brought: int, leg: Leg) -> None:
+        """A crossing behind that with the number `last`, from `leg`, where the log has brought a revision."""
+        name, said = entry.device, _SAID.search(entry.detail)
+        revision = int(said[1]) if said else 0
+        if entry.seq != last + 1:
+            self.checkers.breach("crossing", f"{name}: crossing {entry.seq} follows on {last}")
+        if revision <= leg.number and not leg.is_fresh:
+            self.checkers.breach("forward", f"{name} goes over from {leg.number} to {entry.detail}")
+        if revision > brought:
+            detail = f"{name} goes over to {revision}, and the log has brought {brought}"
+            self.checkers.breach("cloud first", detail)
 
     def _partition_of(self, name: str) -> list[Entry]:
         part = partition_of(name, self._configs[INGEST].partitions)
         return [entry for entry in self.ledger.all_entries() if entry.partition == part]
-
-
-_SPOOLS = ("restore", "delete", "copy", "flip")
 
 
 def _drawn(seed: int, number: int) -> Device:
@@ -276,5 +315,12 @@ def _drawn(seed: int, number: int) -> Device:
     return Device(f"device-{number}", random.choice((40, 80)), policy=policy, spool_bytes_max=size)
 
 
-def _position(header: Header) -> int:
-    return next((at.position for (step, _), at in header.positions.items() if step == SOURCE), 0)
+def _spool_fault(random: Random, name: str) -> Fault:
+    """A spool that is lost, or set back to what it was some seconds before."""
+    kind, at_s = random.choice(("restore", "restore", "delete")), random.uniform(2, 6)
+    return Fault(kind, name, at_s=round(at_s, 3), for_s=round(random.uniform(1, 6), 3))
+
+
+def _position(positions: Mapping[tuple[str, str], SplitProgress]) -> int:
+    """Of the one split that a device has."""
+    return next((at.position for (step, _), at in positions.items() if step == SOURCE), 0)
