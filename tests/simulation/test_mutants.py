@@ -109,7 +109,7 @@ RULES: dict[str, str | tuple[str, ...]] = {
     "last records read again behind a crossing": "boundary",
     "boundary said before its place": "boundary",
     "crossing taken before the cloud": "cloud first",
-    "former batch decoded by the newest schema": "none quarantined",
+    "former batch decoded by the newest schema": ("none quarantined", "at least once"),
 }
 """Where the harm is done, and not only where it shows; several where either may see it first."""
 

@@ -51,11 +51,13 @@ def rows_of(columns: ColumnBatch) -> list[Row]:
 
 @dataclass(slots=True)
 class Taken:
-    """The records of one channel: each by its identity, in the order of the commits; `unsealed`: how many
-    were dropped before they stood in a batch, so that nothing but their number is known.
+    """The records of one channel: each by its identity, in the order of the commits; `former`: what else was
+    made of them, by a spool that was set back since; `unsealed`: how many were dropped before they stood in a
+    batch, so that nothing but their number is known.
     """
 
     rows: dict[Identity, Row] = field(default_factory=dict)
+    former: dict[Identity, list[Row]] = field(default_factory=dict)
     unsealed: int = 0
 
 
@@ -138,6 +140,8 @@ class Accepted:
                 self._breach("goes on", f"{self.device} has lost its spool, and takes in {row} of before")
             if one in taken.rows and not self.may_repeat:
                 self._breach("one birth", f"{self.device} takes {row} into {header.channel} twice")
+            if taken.rows.get(one, row) != row:
+                taken.former.setdefault(one, []).append(taken.rows[one])
             taken.rows[one] = row
             order.append(one)
         self.contents.setdefault((header.channel, epoch, batch.seq), []).append(order)

@@ -86,12 +86,12 @@ class Balance:
         return held
 
     def _each_once(self, accepted: Accepted, channel: str) -> None:
-        taken, seen = accepted.taken(channel).rows, set[Identity]()
+        taken, seen = accepted.taken(channel), set[Identity]()
         where = f"{accepted.device} {channel}"
         for one in self._of(accepted, channel):
             for logged in one.rows:
                 name = identity(logged.row)
-                if taken.get(name) != logged.row:
+                if logged.row not in (taken.rows.get(name), *taken.former.get(name, ())):
                     self._breach("exactly once", f"{where}: {logged.row} was never accepted")
                 if name in seen and not accepted.may_repeat:
                     self._breach("exactly once", f"{where}: {logged.row} is in the log twice")

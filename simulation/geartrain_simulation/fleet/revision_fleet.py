@@ -69,8 +69,10 @@ class RevisionFleet(Fleet):
         self._newest = {device.name: 1 for device in devices}
         self._fresh: dict[bytes, int] = {}
         """By epoch, the revision that a fresh spool has begun with."""
-        self._owing: set[bytes] = set()
-        """Epochs whose spools have gone over before they had heard where their device stands."""
+        self._vague: set[str] = set()
+        """Devices whose spools were set back to before they had heard where they stand, and have gone over
+        since: the log has no place of it.
+        """
         self._opened: dict[bytes, int] = {}
         """By epoch, the place where its device stood as ingest opened it."""
         self._places: dict[tuple[str, int], set[Leg]] = {}
@@ -143,8 +145,6 @@ class RevisionFleet(Fleet):
         def heard(change: SpoolCommit) -> None:
             for batch in change.batches:
                 self._sealed(device.name, book, batch)
-            if not Numbers.of(book.state.get(NUMBERS), is_fresh=False).owes:
-                self._owing.discard(book.epoch)
             inner(change)
 
         book.on_commit = heard
@@ -225,10 +225,10 @@ class RevisionFleet(Fleet):
         """Note where a device begins, and where it goes over; all of that is one commit."""
         header = decode_header(batch.header)
         numbers = Numbers.of(book.state.get(NUMBERS), is_fresh=False)
-        if header.kind is BatchKind.SCHEMA:  # nothing was read before it
-            self._fresh[book.epoch] = numbers.revision
-            if numbers.owes:
-                self._owing.add(book.epoch)
+        if header.kind is BatchKind.SCHEMA and (batch.seq == 1 or name not in self.spoilt):
+            self._fresh[book.epoch] = numbers.revision  # nothing was read before it
+        elif header.kind is BatchKind.SCHEMA:
+            self._vague.add(name)
         if header.kind is not BatchKind.CROSSING:
             return
         said, place = decode_crossing(batch.body)[0], _position(header.positions)
@@ -239,7 +239,7 @@ class RevisionFleet(Fleet):
         if place != _position(book.positions):
             split = _position(book.positions)
             self.checkers.breach("boundary", f"{name}: a crossing at {place} of records up to {split}")
-        leg = Leg(place, said.number, is_fresh=book.epoch in self._owing)
+        leg = Leg(place, said.number)
         self._places.setdefault((name, header.crossing), set()).add(leg)
 
     # The end
@@ -269,7 +269,7 @@ class RevisionFleet(Fleet):
         """The way of a device, entry by entry of its partition; None where the log alone does not tell it, as
         a spool was set back.
         """
-        number, brought, legs, is_sure = 0, 1, list[Leg](), True
+        number, brought, legs, is_sure = 0, 1, list[Leg](), name not in self._vague
         for entry in self._partition_of(name):
             if entry.kind is EntryKind.REVISION:
                 brought = entry.seq
@@ -278,12 +278,13 @@ class RevisionFleet(Fleet):
             elif entry.kind in (EntryKind.JOINED, EntryKind.EPOCH) and entry.epoch in self._fresh:
                 legs.append(Leg(self._opened[entry.epoch], self._fresh[entry.epoch], is_fresh=True))
             elif entry.kind is EntryKind.CROSSING:
-                self._check_crossing(entry, number, brought, legs[-1])
+                revision = self._check_crossing(entry, number, brought, legs[-1])
                 number = entry.seq
                 if not entry.detail.startswith(FRESH_SAID):
-                    places = self._places.get((name, number), set())
+                    found = self._places.get((name, number), set())
+                    places = [leg for leg in found if leg.number == revision]
                     is_sure = is_sure and len(places) == 1
-                    legs += list(places)[:1]
+                    legs += places[:1]
             elif entry.kind in (EntryKind.ROWS, EntryKind.REMOVED) and entry.channel not in SYSTEM_CHANNELS:
                 form = self.forms[legs[-1].number - 1]
                 if is_sure and entry.channel not in form.channels:
@@ -291,8 +292,10 @@ class RevisionFleet(Fleet):
                     self.checkers.breach("steps", detail)
         return legs if is_sure else None
 
-    def _check_crossing(self, entry: Entry, last: int, brought: int, leg: Leg) -> None:
-        """A crossing behind that with the number `last`, from `leg`, where the log has brought a revision."""
+    def _check_crossing(self, entry: Entry, last: int, brought: int, leg: Leg) -> int:
+        """A crossing behind that with the number `last`, from `leg`, where the log has brought a revision;
+        returns which one it goes over to.
+        """
         name, said = entry.device, _SAID.search(entry.detail)
         revision = int(said[1]) if said else 0
         if entry.seq != last + 1:
@@ -302,6 +305,7 @@ class RevisionFleet(Fleet):
         if revision > brought:
             detail = f"{name} goes over to {revision}, and the log has brought {brought}"
             self.checkers.breach("cloud first", detail)
+        return revision
 
     def _partition_of(self, name: str) -> list[Entry]:
         part = partition_of(name, self._configs[INGEST].partitions)
