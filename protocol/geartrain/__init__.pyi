@@ -24,6 +24,8 @@ from geartrain.operators.deal import by_key as by_key
 from geartrain.records.record import Record as Record
 from geartrain.records.record import State as State
 from geartrain.schema.logical import Digits as Digits
+from geartrain.schema.notes import Description as Description
+from geartrain.schema.notes import Unit as Unit
 
 __version__: str
 __all__: list[str]

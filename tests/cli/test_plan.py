@@ -79,6 +79,20 @@ def test_types_and_channels_are_shown_without_a_measurement(capsys: Capture) -> 
     assert "estimated" not in planned([STOCKS, "--cut", "edge"], capsys)
 
 
+def test_units_and_descriptions_are_shown(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert gear(["new", "warm"], capsys)[0] == 0
+    found = planned(["warm"], capsys)
+    minutes = next(step["fields"] for step in found["steps"] if step["out"] == "Minute")
+    assert [(one["name"], one.get("unit", "")) for one in minutes] == [
+        ("sensor", ""), ("window_start", ""), ("readings", ""), ("mean", "degC"), ("highest", "degC"),
+    ]  # fmt: skip
+    out = gear(["plan", "warm"], capsys)[1]
+    assert "Minute    mean      degC   of the readings, not weighted by time" in out
+
+
 def test_a_measured_plan_says_what_everything_costs(capsys: Capture, prices: str, tmp_path: Path) -> None:
     drawing = tmp_path / "plan.svg"
     asked = [STOCKS, "--set", prices, "--compare", "--measure", "30", "--svg", str(drawing)]

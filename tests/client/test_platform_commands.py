@@ -184,6 +184,7 @@ def test_info_says_what_stands_where(platform: FakePlatform, capsys: Capture) ->
         rates={"log": {"records_per_s": 12.5, "bytes_per_day": 1_000_000}},
         lag={"rows": 70},
         dead_letters=2,
+        notes=[{"table": "minutes", "field": "mean", "unit": "degC", "description": "of a day"}],
         waits_for=["device d2 is out of contact"],
         unknown={"more": 1},
     )
@@ -195,6 +196,7 @@ def test_info_says_what_stands_where(platform: FakePlatform, capsys: Capture) ->
         "lag: rows 70\n",
         "dead letters: 2\n",
         "waits for: device d2 is out of contact\n",
+        "minutes   mean    degC   of a day",
         "2023-11-14T22:13:20Z",
         "d1, d2, d3 and 1 more",
         "not yet",

@@ -5,11 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
+from geartrain import Description, Flow, Record, Table, Unit
+from geartrain.planning import make_plan
 from geartrain.records.event_time import END_OF_TIME
+from geartrain.revision import revision_of
+from geartrain.testing import TestingSource
 from geartrain_cloud.control.model import Channel, Mode, Outline, SourceOutline, State, Submission
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.rates import AGENTS_MAX, LOOK_S, SPAN_S
@@ -31,9 +35,11 @@ class Platform:
         reconciler = Reconciler(self.store, config, lambda: NOW_US)
         self.observer = Observer(self.store, config, reconciler, str, lambda: self.now_s)
 
-    def submit(self, *sources: SourceOutline, options: dict[str, Any] | None = None) -> None:
+    def submit(
+        self, *sources: SourceOutline, options: dict[str, Any] | None = None, document: str = ""
+    ) -> None:
         ids = [source.id for source in sources]
-        outline = Outline("heat", [Channel("records", ids)], list(sources), "ab" * 32)
+        outline = Outline("heat", [Channel("records", ids)], list(sources), "ab" * 32, document=document)
         self.store.apps.submit(Submission("heat", "heat:flow", "auto", "all", options or {}), outline)
 
     def ingest(self, rows: int, **clocks: int) -> None:
@@ -57,6 +63,11 @@ class Platform:
 
     def info(self) -> dict[str, Any]:
         return self.observer.info(self.store.apps.newest("heat"))
+
+
+class Reading(Record):
+    sensor: str
+    celsius: Annotated[float, Unit("degC"), Description("air")]
 
 
 READINGS, DOORS = SourceOutline("readings", True), SourceOutline("doors", True)
@@ -83,6 +94,15 @@ def test_the_hottest_slot_and_keys_are_told_and_steer_no_terminal(platform: Plat
             "keys": [{"key": "a\\x1b[2J", "share": 0.5}],
         }
     ]
+
+
+def test_units_and_descriptions_of_the_tables_fields_are_those_of_the_revision(platform: Platform) -> None:
+    flow = Flow("heat")
+    readings = flow.source("readings", TestingSource(items=[]), out=Reading)
+    readings.sink("kept", Table("readings"))
+    platform.submit(READINGS, document=revision_of("heat:flow", make_plan(flow.graph(), "auto")).to_json())
+    told = platform.info()["notes"]
+    assert told == [{"table": "readings", "field": "celsius", "unit": "degC", "description": "air"}]
 
 
 def test_rates_are_the_growth_of_totals_over_at_most_a_minute(platform: Platform) -> None:

@@ -76,6 +76,9 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
             out.print(printable(f"{fact}: {text}"), soft_wrap=True)
     for sentence in app.waits_for:
         out.print(printable(f"waits for: {sentence}"), soft_wrap=True)
+    if app.notes:
+        lines = [[one.table, one.field, one.unit, one.description] for one in app.notes]
+        out.print(table_of("Fields", ["table", "field", "unit", "description"], lines))
     if app.clocks:
         lines = [[one.source, _time(one.clock_us), _few(one.held_by)] for one in app.clocks]
         out.print(table_of("Clocks", ["source", "event time", "held by"], lines))

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from geartrain.adapters.files import write_private
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError
@@ -267,4 +269,7 @@ def _cuts(plan: Plan, measured: Measured) -> list[dict[str, Any]]:
 
 
 def _fields(schema: Schema) -> list[dict[str, str]]:
-    return [{"name": field.name, "type": field.type_name} for field in schema.fields]
+    return [
+        {"name": field.name, "type": field.type_name, **msgspec.to_builtins(field.note)}
+        for field in schema.fields
+    ]

@@ -96,6 +96,14 @@ def _line(step: Described, text: str, measured: Described | None) -> list[str]:
 def _print_types(out: Console, steps: Sequence[Described]) -> None:
     types = dict.fromkeys((step["out"], _fields(step)) for step in steps if step["out"])
     out.print(table_of("Types", ["type", "fields"], types))
+    noted = dict.fromkeys(
+        (step["out"], field["name"], field.get("unit", ""), field.get("description", ""))
+        for step in steps
+        for field in step["fields"]
+        if "unit" in field or "description" in field
+    )
+    if noted:
+        out.print(table_of("Fields", ["type", "field", "unit", "description"], noted))
 
 
 def _fields(described: Described) -> str:

@@ -109,12 +109,21 @@ class Behind(msgspec.Struct, frozen=True):
     devices: list[str] = []
 
 
+class FieldNote(msgspec.Struct, frozen=True):
+    """A field of a table, with its unit and its description."""
+
+    table: str
+    field: str
+    unit: str = ""
+    description: str = ""
+
+
 class AppInfo(App, frozen=True):
     """An app with what stands where. bundled: whether its code is a signed bundle; number: of the newest
     revision that its log was told of; change: the one that it goes over to, None where it stays; cut_change:
     the cuts that devices are to get then; crossing: the devices that have not gone over, None where all have;
     slots: over how many its keys are to be dealt in the data centre, slots_now: over how many they are, None
-    where nobody says; skew: how unevenly, of the last minutes.
+    where nobody says; skew: how unevenly, of the last minutes; notes: of fields of its tables.
     """
 
     clocks: list[Clock] = []
@@ -133,6 +142,7 @@ class AppInfo(App, frozen=True):
     slots_now: int | None = None
     skew: list[Skew] = []
     crossing: Behind | None = None
+    notes: list[FieldNote] = []
 
 
 class Submitted(msgspec.Struct, frozen=True):

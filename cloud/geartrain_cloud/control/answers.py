@@ -268,10 +268,20 @@ class Behind(_Answer, frozen=True):
     devices: list[str]
 
 
+class FieldNote(_Answer, frozen=True):
+    """A field of a table that has a unit or a description; the other of the two may be empty."""
+
+    table: str
+    field: str
+    unit: str
+    description: str
+
+
 class AppInfo(App, frozen=True):
     """All that is known of an app. slots: over how many its keys are to be dealt, slots_now: are dealt; skew:
     where most rows are; tables: where they are; rates: by hop; lag: entries of the log that the tables have
-    not; waits_for: a sentence each; applied: the first 100 devices.
+    not; waits_for: a sentence each; applied: the first 100 devices; notes: of the first 1,000 fields of its
+    tables that have some.
     """
 
     cut: str
@@ -295,6 +305,7 @@ class AppInfo(App, frozen=True):
     host: Hosted | None
     waits_for: list[str]
     applied: list[Applied]
+    notes: list[FieldNote]
 
 
 class Submitted(_Answer, frozen=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from geartrain.control.states import cut_as_said
 from geartrain.fleet.selectors import ALL, CLOUD_DEVICE, parse_selector
 from geartrain.printable import TEXT_CHARS_MAX, printable
 from geartrain.records.event_time import END_OF_TIME
+from geartrain.revision import Revision, table_notes
 from geartrain_cloud.control.agents import standing_of
 from geartrain_cloud.control.crossed import laggards
 from geartrain_cloud.control.cutting import shown_cut
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from geartrain_cloud.control.enrolment import Enrolment
 
 NAMES_MAX = 100
+_NOTES_MAX = 1000
 """Devices that an answer about an app names; it counts all."""
 LOG_BYTES_MAX = 4 << 20
 LINES_READ_MAX = 100_000
@@ -186,6 +189,7 @@ class Observer:
             },
             "waits_for": self._waits(instance, assigned, ingest),
             "applied": self._applied_by(instance, list(assigned)[:NAMES_MAX]),
+            "notes": _notes(instance),
         }
 
     def _change(self, instance: Instance, host: HostReport) -> dict[str, Any] | None:
@@ -485,6 +489,16 @@ def _by_cut(cuts: Mapping[str, tuple[str, bool]]) -> list[dict[str, Any]]:
 
 def _meant(selector: str) -> str:
     return f"matches {selector}" if selector else "has it"
+
+
+def _notes(instance: Instance) -> list[dict[str, str]]:
+    """Units and descriptions of the first fields of an app's tables that have some."""
+    document = instance.outline.document
+    found = table_notes(Revision.from_json(document)) if document else ()
+    return [
+        {"table": table, "field": field, "unit": note.unit, "description": note.description}
+        for table, field, note in islice(found, _NOTES_MAX)
+    ]
 
 
 def _held(ingest: Mapping[str, Any]) -> list[str]:

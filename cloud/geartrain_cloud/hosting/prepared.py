@@ -46,7 +46,7 @@ class SinkSaid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
         options = {one.name: getattr(place.sink, one.name) for one in fields(place.sink)}
         defaults = {name: msgspec.msgpack.encode(value) for name, value in place.defaults.items()}
-        return SinkSaid(place.id, kind, options, place.schema.to_json(), defaults)
+        return SinkSaid(place.id, kind, options, place.schema.to_json(noted=True), defaults)
 
     def place(self) -> SinkPlace:
         """The sink again."""

@@ -240,10 +240,8 @@ class ParquetTables:
 
     def _evolved(self, dataset: _Dataset) -> Form:
         """The form of the folder's files from this micro-batch on; its head is written where it differs."""
-        if dataset.form.schema == dataset.layout.schema:
-            return dataset.form
         change = dataset.change()
-        if not change.changes:
+        if not change.changes:  # but perhaps the order of fields, or what is noted of them
             return replace(dataset.form, schema=dataset.layout.schema)
         form = dataset.form.after(change, dataset.layout)
         self._put(dataset, form.head, form.empty())

@@ -67,7 +67,7 @@ class Form:
     def empty(self) -> pa.Table:
         """No rows, with the columns of today; those that older files lack may be null there."""
         return pa.schema(
-            [pa.field(f.name, _arrow_type(f)) for f in self.schema.fields] + list(_PLACES)
+            [_arrow_field(f, nullable=True) for f in self.schema.fields] + list(_PLACES)
         ).empty_table()
 
     def presented(self, table: pa.Table) -> pa.Table:
@@ -79,7 +79,7 @@ class Form:
             else self._filled(one, len(table))
             for one, kind in own
         ]
-        fields = [pa.field(one.name, kind, nullable=one.optional) for one, kind in own]
+        fields = [_arrow_field(one, nullable=one.optional) for one in self.schema.fields]
         return pa.Table.from_arrays(
             found + [table.column(place.name) for place in _PLACES], schema=pa.schema(fields + list(_PLACES))
         )
@@ -103,7 +103,7 @@ class Manifest:
         """As it is in its file."""
         whole: dict[str, Any] = {
             "layout": LAYOUT,
-            "schema": self.form.schema.to_json(),
+            "schema": self.form.schema.to_json(noted=True),
             "queries": self.queries,
         }
         if self.form.version > 1:
@@ -184,13 +184,19 @@ def table_of(schema: Schema, rows: ColumnBatch) -> pa.Table:
         elif one.logical.startswith("nested("):
             values = [None if row[one.name] is None else json.dumps(row[one.name]) for row in texts]
         arrays.append(pa.array(values, kind))
-        layout.append(pa.field(one.name, kind, nullable=one.optional))
+        layout.append(_arrow_field(one, nullable=one.optional))
     paths = rows.paths if rows.paths is not None else [b""] * len(rows)
     places: list[list[Any]] = [rows.times, rows.names, rows.numbers, paths]
     for place, system in zip(places, _PLACES, strict=True):
         arrays.append(pa.array(place, system.type))
         layout.append(system)
     return pa.Table.from_arrays(arrays, schema=pa.schema(layout))
+
+
+def _arrow_field(one: Field, *, nullable: bool) -> pa.Field[Any]:
+    """A column, with the unit and description of its field as metadata."""
+    notes: dict[str | bytes, str | bytes] = msgspec.to_builtins(one.note)
+    return pa.field(one.name, _arrow_type(one), nullable=nullable, metadata=notes or None)
 
 
 def _arrow_type(one: Field) -> pa.DataType:

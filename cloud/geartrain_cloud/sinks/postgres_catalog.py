@@ -14,7 +14,7 @@ import psycopg
 from geartrain.schema import Schema
 from geartrain_cloud.sinks.evolution import Evolution, evolution
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, Layout, TableError
-from geartrain_cloud.sinks.postgres_columns import create_of
+from geartrain_cloud.sinks.postgres_columns import comments_of, create_of
 from geartrain_cloud.sinks.postgres_evolution import alter
 
 CATALOG = "_geartrain_tables"
@@ -75,7 +75,7 @@ def _noted(db: psycopg.Connection[Any], layout: Layout) -> Layout | None:
 
 
 def _make(db: psycopg.Connection[Any], old: Layout | None, layout: Layout) -> None:
-    name, schema = layout.table.name, layout.schema.to_json()
+    name, schema = layout.table.name, layout.schema.to_json(noted=True)
     if old is None:
         db.execute(create_of(layout, if_missing=True))
     db.execute(
@@ -83,8 +83,10 @@ def _make(db: psycopg.Connection[Any], old: Layout | None, layout: Layout) -> No
         "schema text NOT NULL)"
     )
     held = _noted(db, layout)
-    if old is None or held is None or held.schema != layout.schema:
+    if old is None or held is None or held.schema.to_json(noted=True) != schema:
         db.execute(_NOTE, (name, json.dumps(layout.table.key), schema))
+    for comment in comments_of(layout, None if old is None or held is None else held.schema):
+        db.execute(comment)
 
 
 def _other(layout: Layout, columns: tuple[str, ...]) -> TableError:

@@ -17,7 +17,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from geartrain.records.event_time import to_datetime
-from geartrain.schema import ColumnBatch, Field, FieldType, Schema
+from geartrain.schema import ColumnBatch, Field, FieldType, Note, Schema
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, Layout
 from geartrain_cloud.sinks.tables import value_reader
 
@@ -96,6 +96,21 @@ def insert_of(layout: Layout) -> sql.Composed:
     old = sql.SQL(", ").join(sql.SQL("held.{}").format(sql.Identifier(c)) for c in ORDER_COLUMNS)
     tail = sql.SQL(" ON CONFLICT ({}) DO UPDATE SET {} WHERE ({}) > ({})")
     return statement + tail.format(names_of(layout.primary_key), changes, new, old)
+
+
+def comments_of(layout: Layout, old: Schema | None = None) -> list[sql.Composed]:
+    """The statements that give the columns of a table their units and descriptions as comments, and take
+    away those that fields have no more; old: what the comments were made of, None for none.
+    """
+    before = {} if old is None else old.notes
+    table = sql.Identifier(layout.table.name)
+    return [
+        sql.SQL("COMMENT ON COLUMN {}.{} IS {}").format(
+            table, sql.Identifier(one.name), sql.Literal(one.note.text or None)
+        )
+        for one in layout.schema.fields
+        if one.note != before.get(one.name, Note())
+    ]
 
 
 def create_of(layout: Layout, *more: sql.Composable, if_missing: bool = False) -> sql.Composed:

@@ -26,7 +26,7 @@ from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.binding import Binding
 from geartrain_cloud.sinks.evolution import Evolution, evolutions, moved_sinks, unwritten
 from geartrain_cloud.sinks.layout import SYSTEM_TABLES, AwayError, Layout, TableError, system_layouts
-from geartrain_cloud.sinks.postgres_columns import converter, create_of, insert_of, not_kept
+from geartrain_cloud.sinks.postgres_columns import comments_of, converter, create_of, insert_of, not_kept
 from geartrain_cloud.sinks.postgres_evolution import alter
 from geartrain_cloud.sinks.sqlite import QueryProgress
 
@@ -178,7 +178,7 @@ class PostgresSchema:
 
     def _declare(self, layout: Layout) -> None:
         _check(layout)
-        name, key, schema = layout.table.name, json.dumps(layout.table.key), layout.schema.to_json()
+        name, key = layout.table.name, json.dumps(layout.table.key)
         with self._link.transaction() as db:
             held = db.execute(
                 "SELECT sink, name, key, schema, records FROM _sinks "
@@ -187,12 +187,16 @@ class PostgresSchema:
             ).fetchall()
             if not held:
                 _make(db, layout)
-            elif [one[:4] for one in held] != [(layout.sink, name, key, schema)]:
+            elif [(*one[:3], Schema.from_json(one[3])) for one in held] != [
+                (layout.sink, name, key, layout.schema)
+            ]:
                 raise TableError(
                     f"{self._link.place} holds table {held[0][1]!r} of sink {held[0][0]!r} with another "
                     f"name, key or fields than sink {layout.sink!r} has: rename the table, or submit the app "
                     "anew"
                 )
+            else:
+                _note_again(db, layout, Schema.from_json(held[0][3]))
         self._layouts[layout.sink] = layout
         self._records[layout.sink] = held[0][4] if held else 0
 
@@ -386,8 +390,19 @@ def _held_layouts(db: psycopg.Connection[Any]) -> list[Layout]:
 def _make(db: psycopg.Connection[Any], layout: Layout) -> None:
     number = sql.SQL("{} bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY").format(sql.Identifier(WRITTEN))
     db.execute(create_of(layout, *([] if layout.primary_key else [number])))
-    values = (layout.sink, layout.table.name, json.dumps(layout.table.key), layout.schema.to_json())
+    schema = layout.schema.to_json(noted=True)
+    values = (layout.sink, layout.table.name, json.dumps(layout.table.key), schema)
     db.execute("INSERT INTO _sinks (sink, name, key, schema) VALUES (%s, %s, %s, %s)", values)
+    for comment in comments_of(layout):
+        db.execute(comment)
+
+
+def _note_again(db: psycopg.Connection[Any], layout: Layout, old: Schema) -> None:
+    """Note what the fields of a table are by now, with their units and descriptions; old: what they were."""
+    values = (layout.schema.to_json(noted=True), layout.table.name)
+    db.execute("UPDATE _sinks SET schema = %s WHERE name = %s AND schema != %s", (*values, values[0]))
+    for comment in comments_of(layout, old):
+        db.execute(comment)
 
 
 def _evolve(db: psycopg.Connection[Any], wanted: Sequence[Layout]) -> None:
@@ -405,8 +420,7 @@ def _evolve(db: psycopg.Connection[Any], wanted: Sequence[Layout]) -> None:
             _make(db, one.new)
         else:
             alter(db, one)
-            values = (one.new.schema.to_json(), one.table.name)
-            db.execute("UPDATE _sinks SET schema = %s WHERE name = %s AND schema != %s", (*values, values[0]))
+            _note_again(db, one.new, one.old.schema)
 
 
 def _progress(db: psycopg.Connection[Any], query: str) -> QueryProgress | None:

@@ -25,7 +25,7 @@ from geartrain_cloud.sinks.binding import Binding, Mark
 from geartrain_cloud.sinks.evolution import Evolution, evolutions
 from geartrain_cloud.sinks.layout import Layout, TableError, quoted, system_layouts
 from geartrain_cloud.sinks.sqlite_evolution import declare as note_made
-from geartrain_cloud.sinks.sqlite_evolution import evolve, held_layouts
+from geartrain_cloud.sinks.sqlite_evolution import evolve, held_layouts, note_again
 
 LAYOUT_VERSION = 2
 """Of the file's own tables; kept in SQLite's `user_version`."""
@@ -105,7 +105,7 @@ class SqliteTables:
 
     def _declare(self, layout: Layout) -> None:
         layout.check()
-        name, key, schema = layout.table.name, json.dumps(layout.table.key), layout.schema.to_json()
+        name, key = layout.table.name, json.dumps(layout.table.key)
         with self._transaction():
             held = self._db.execute(
                 "SELECT sink, name, key, schema FROM _sinks WHERE sink = ? OR name = ? COLLATE NOCASE",
@@ -114,11 +114,15 @@ class SqliteTables:
             if not held:
                 self._db.execute(layout.create)
                 note_made(self._db, layout)
-            elif held != [(layout.sink, name, key, schema)]:
+            elif [(*one[:3], Schema.from_json(one[3])) for one in held] != [
+                (layout.sink, name, key, layout.schema)
+            ]:
                 raise TableError(
                     f"{self.path} holds table {held[0][1]!r} of sink {held[0][0]!r} with another name, key "
                     f"or fields than sink {layout.sink!r} has: rename the table, or start with a new file"
                 )
+            else:
+                note_again(self._db, layout)
         self._layouts[layout.sink] = layout
 
     def planned(self, layouts: Sequence[Layout]) -> list[Evolution]:

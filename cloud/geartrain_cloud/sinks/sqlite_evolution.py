@@ -50,20 +50,25 @@ def evolve(database: sqlite3.Connection, wanted: Sequence[Layout]) -> None:
     for one in evolutions(held, wanted):
         if one.new is None:
             continue
-        schema = one.new.schema.to_json()
         if one.old is None:
             database.execute(one.new.create)
             declare(database, one.new)
-        elif schema != one.old.schema.to_json():
-            if one.changes:
-                _change(database, one, one.old, one.new)
-            database.execute("UPDATE _sinks SET schema = ? WHERE name = ?", (schema, one.table.name))
+            continue
+        if one.changes:
+            _change(database, one, one.old, one.new)
+        note_again(database, one.new)
 
 
 def declare(database: sqlite3.Connection, layout: Layout) -> None:
     """Note a table that was made."""
-    values = (layout.sink, layout.table.name, json.dumps(layout.table.key), layout.schema.to_json())
+    values = (layout.sink, layout.table.name, json.dumps(layout.table.key), layout.schema.to_json(noted=True))
     database.execute("INSERT INTO _sinks (sink, name, key, schema) VALUES (?, ?, ?, ?)", values)
+
+
+def note_again(database: sqlite3.Connection, layout: Layout) -> None:
+    """Note the units and descriptions that the fields of a table have by now."""
+    values = (layout.schema.to_json(noted=True), layout.table.name)
+    database.execute("UPDATE _sinks SET schema = ?1 WHERE name = ?2 AND schema != ?1", values)
 
 
 def _move_sinks(database: sqlite3.Connection, moved: Sequence[tuple[str, str]]) -> None:

@@ -17,6 +17,7 @@ from geartrain.aggregates.values import normal_form
 from geartrain.errors import USER_ERRORS, FlowError, GeartrainError
 from geartrain.graph.conform import describe
 from geartrain.schema import RowCodec, derive
+from geartrain.schema.derive import value_type
 
 
 class Column:
@@ -92,7 +93,7 @@ def _returned(function: Callable[[Any], Any]) -> Any:
         hint = typing.get_type_hints(function, include_extras=True).get("return")
     except (NameError, TypeError):
         return None
-    return None if hint is Any else _bare(hint)
+    return None if hint is Any else value_type(hint)
 
 
 def _codec(kind: Any) -> RowCodec:
@@ -108,12 +109,4 @@ def _field_type(record: Any, field: str) -> Any:
     if field not in names:
         name = getattr(record, "__name__", record)
         raise FlowError(f"{name} has no field {field!r}; its fields: {', '.join(names) or 'none'}")
-    return _bare(typing.get_type_hints(record, include_extras=True)[field])
-
-
-def _bare(hint: Any) -> Any:
-    """A type without `| None`."""
-    arguments = [a for a in typing.get_args(hint) if a is not type(None)]
-    if len(arguments) < len(typing.get_args(hint)):
-        return typing.Union[tuple(arguments)]  # noqa: UP007
-    return hint
+    return value_type(typing.get_type_hints(record, include_extras=True)[field])

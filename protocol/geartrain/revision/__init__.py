@@ -4,6 +4,7 @@ from geartrain.revision.change import Change, change_of, tables_of
 from geartrain.revision.code import Code, code_of, contents_of
 from geartrain.revision.differences import differences, in_short, is_mended, way_on
 from geartrain.revision.making import revision_of
+from geartrain.revision.noted import table_notes
 from geartrain.revision.revision import Revision
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "in_short",
     "is_mended",
     "revision_of",
+    "table_notes",
     "tables_of",
     "way_on",
 ]

@@ -2,7 +2,7 @@
 
 Read by people, before a change is made or where it is refused. Guarantees: no sentence means that the steps,
 their types and options, the channels, the sources and the code are the same. Versions of Geartrain and
-Python, and settings that no step shows, are no differences.
+Python, settings that no step shows, and units and descriptions of fields are no differences.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from geartrain.planning import Plan
 from geartrain.revision.code import Code
 from geartrain.revision.plain import plain
 from geartrain.revision.revision import ChannelForm, Revision, SourceForm, StepForm
-from geartrain.schema import derive
+from geartrain.schema import Note, derive
 from geartrain.schema.logical import type_text
 
 
@@ -57,7 +57,15 @@ def revision_of(
         code=code or Code(),
         geartrain=version,
         python=f"{sys.version_info[0]}.{sys.version_info[1]}",
+        notes={step.id: notes for step in graph.steps if (notes := _notes(step))},
     )
+
+
+def _notes(step: Step) -> dict[str, Note]:
+    try:
+        return {} if step.out is None else derive(step.out).notes
+    except SchemaError:  # a type that never leaves its tier
+        return {}
 
 
 def _step(graph: Graph, step: Step, *, on_edge: bool) -> StepForm:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from geartrain.errors import ConfigError
 from geartrain.graph.graph import Tier
 from geartrain.revision.code import Code
+from geartrain.schema import Note
 
 FORMAT = 1
 BYTES_MAX = 4 << 20
@@ -75,7 +76,8 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unkn
     """What an instance runs.
 
     flow: `module:name`, "" for a graph that was made by hand; cut: the steps on the devices; settings: those
-    of the submit, by step id; code: the files of the flow; geartrain, python: the versions that made it.
+    of the submit, by step id; code: the files of the flow; geartrain, python: the versions that made it;
+    notes: by step and field, the unit and description of what it puts out.
     """
 
     format: int = FORMAT
@@ -88,12 +90,16 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unkn
     code: Code = Code()
     geartrain: Text = ""
     python: Text = ""
+    notes: dict[Text, dict[Text, Note]] = {}
 
     def to_json(self) -> str:
         """The canonical text: keys sorted, ASCII, no spaces."""
         import json  # msgspec keeps non-ASCII characters; a text that is hashed has one form
 
-        return json.dumps(msgspec.to_builtins(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        whole = msgspec.to_builtins(self)
+        if not self.notes:  # the text, and with it the hash, of one without notes is what it always was
+            del whole["notes"]
+        return json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
     @cached_property
     def hash(self) -> str:

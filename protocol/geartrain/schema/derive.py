@@ -19,6 +19,7 @@ import msgspec
 from geartrain.errors import SchemaError
 from geartrain.schema.fields import Field, FieldType, Schema
 from geartrain.schema.logical import DecimalField, Digits, EnumField, Logical, NestedField
+from geartrain.schema.notes import Note, without_notes
 
 _SCALARS: dict[Any, FieldType] = {
     bool: FieldType.BOOL,
@@ -74,7 +75,7 @@ def logicals(kind: Any) -> tuple[Logical | None, ...]:
     if not is_record_type(kind):
         return (None if kind in _SCALARS else _logical(kind, ""),)
     hints = _hints(kind)
-    found = (_without_none(hints[name])[0] for name in field_names(kind))
+    found = (value_type(hints[name]) for name in field_names(kind))
     return tuple(None if hint in _SCALARS else _logical(hint, "") for hint in found)
 
 
@@ -88,11 +89,19 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 
 
 def _field(record: str, name: str, hint: Any) -> Field:
+    hint, outside = without_notes(hint)
     hint, optional = _without_none(hint)
+    hint, inside = without_notes(hint)
+    note = Note(inside.unit or outside.unit, inside.description or outside.description)
     if hint in _SCALARS:
-        return Field(name, _SCALARS[hint], optional)
+        return Field(name, _SCALARS[hint], optional, "", note)
     logical = _logical(hint, f"record {record}, field {name}: {_name(hint)} is not a field type")
-    return Field(name, logical.plain, optional, logical.text)
+    return Field(name, logical.plain, optional, logical.text, note)
+
+
+def value_type(hint: Any) -> Any:
+    """The type of a field's values other than None, without the notes of the field."""
+    return without_notes(_without_none(without_notes(hint)[0])[0])[0]
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:

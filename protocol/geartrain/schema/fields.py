@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from geartrain.errors import SchemaError
+from geartrain.schema.notes import Note
 
 
 class FieldType(Enum):
@@ -28,15 +29,30 @@ class FieldType(Enum):
     DATETIME = "datetime"
 
 
-class Field(msgspec.Struct, frozen=True):
+class Field(msgspec.Struct, frozen=True, eq=False):
     """One field: its name, the type of its column, whether None is a value, and what the column means beyond
     its type (`decimal(12,2)`, `enum(OPEN,SHUT)`, `nested(list[float])`).
+
+    note: its unit and description. Two fields are equal whatever their notes are.
     """
 
     name: str
     type: FieldType
     optional: bool = False
     logical: str = ""
+    note: Note = Note()
+
+    def _layout(self) -> tuple[str, FieldType, bool, str]:
+        return self.name, self.type, self.optional, self.logical
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Field) and self._layout() == other._layout()
+
+    def __ne__(self, other: object) -> bool:  # a Struct has one of its own, which knows nothing of that above
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self._layout())
 
     @property
     def type_name(self) -> str:
@@ -56,12 +72,19 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         """16 hexadecimal digits of the blake2b of `to_json()`."""
         return hashlib.blake2b(self.to_json().encode(), digest_size=8).hexdigest()
 
-    def to_json(self) -> str:
-        """The canonical text of the schema."""
+    @property
+    def notes(self) -> dict[str, Note]:
+        """By field, the notes of those that have some."""
+        return {f.name: f.note for f in self.fields if f.note.text}
+
+    def to_json(self, *, noted: bool = False) -> str:
+        """The canonical text of the schema; noted: with the notes of its fields, which are no part of it."""
         fields = [
             [f.name, f.type.value, f.optional, *([f.logical] if f.logical else [])] for f in self.fields
         ]
-        whole = {"name": self.name, "fields": fields, "scalar": self.scalar}
+        whole: dict[str, Any] = {"name": self.name, "fields": fields, "scalar": self.scalar}
+        if noted and self.notes:
+            whole["notes"] = msgspec.to_builtins(self.notes)
         text = msgspec.json.encode(whole).decode()
         if text.isascii() and text.isprintable():
             return text
@@ -78,12 +101,10 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
         try:
             raw: Any = json.loads(text)
-            fields = tuple(
-                Field(str(n), FieldType(t), bool(o), *map(str, logical))
-                for n, t, o, *logical in raw["fields"]
-            )
+            notes = msgspec.convert(raw.get("notes", {}), dict[str, Note])
+            fields = tuple(_read_field(one, notes) for one in raw["fields"])
             schema = Schema(str(raw["name"]), fields, bool(raw["scalar"]))
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise SchemaError(f"a schema that was announced cannot be read: {error}") from None
         names = [f.name for f in schema.fields]
         if len(set(names)) != len(names) or not all(
@@ -95,3 +116,11 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         if schema.scalar and len(names) != 1:
             raise SchemaError("a scalar schema that was announced has other than one field")
         return schema
+
+
+def _read_field(raw: list[Any], notes: dict[str, Note]) -> Field:
+    name, kind, optional, *logical = raw
+    if len(logical) > 1:
+        raise ValueError(f"field {name!r:.60} has more than a name, a type and whether it may be None")
+    text = str(logical[0]) if logical else ""
+    return Field(str(name), FieldType(kind), bool(optional), text, notes.get(str(name), Note()))

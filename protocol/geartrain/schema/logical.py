@@ -20,6 +20,7 @@ import msgspec
 
 from geartrain.errors import SchemaError
 from geartrain.schema.fields import FieldType
+from geartrain.schema.notes import without_notes
 
 DIGITS_MAX = 18
 """Digits of a Decimal field: its unscaled value is an int64."""
@@ -214,6 +215,7 @@ def type_text(kind: Any, depth: int = 0) -> str:
     """A Python type as part of a schema: the same text for the same layout, whatever its classes are
     called.
     """
+    kind, _ = without_notes(kind)
     arguments = typing.get_args(kind)
     if not arguments and isinstance(kind, type):
         if depth > _DEPTH_MAX or not _has_fields(kind):
