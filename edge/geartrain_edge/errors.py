@@ -17,5 +17,9 @@ class DeliveryError(GeartrainError):
     """A sink on the device cannot be used."""
 
 
+class SecretError(GeartrainError):
+    """A secret is missing, cannot be taken, or has a new value."""
+
+
 class StartError(GeartrainError):
     """The system gives no process for an app now."""

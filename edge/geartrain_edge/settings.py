@@ -24,6 +24,8 @@ CLAIMS_FILE = "urgent.lock"
 """In a device's state folder: by locks on it, urgent flows have those of other processes wait."""
 SHARED_FOLDER = "shared"
 """In a device's state folder: locks and sockets by which its apps share sensors."""
+SECRETS_FOLDER = "secrets"
+"""In a device's state folder: a folder for each app, with a file for each of its secrets."""
 FORK_SERVER = "--fork-server"
 """The only word of the command line of the process from which a parent's agents are forked."""
 FORK_REQUEST_BYTES_MAX = 16_384
@@ -90,7 +92,8 @@ class AgentSettings(msgspec.Struct, frozen=True):
     may differ from those that the spool was begun with; shared: the folder by which the apps of the device
     share sensors, None where this one is alone; base_cut: the app's cut where the device has its own, in
     words; revision: the number of the app's revision, 0 where nobody has said; drops: by step the number of
-    the newest revision by which it has lost what it kept.
+    the newest revision by which it has lost what it kept;
+    secrets: the folder of the app's secrets, None for none.
     """
 
     device: str
@@ -114,3 +117,4 @@ class AgentSettings(msgspec.Struct, frozen=True):
     base_cut: tuple[str, ...] = ()
     revision: int = 0
     drops: Mapping[str, int] = {}
+    secrets: Path | None = None

@@ -28,6 +28,7 @@ class Prying(Source[Nothing]):
             "spool": (state / "stocks.1" / "spool.sqlite").read_bytes,
             "options": (state / "stocks.1" / "agent.toml").read_bytes,
             "later": (state / "stocks.2" / "agent.toml").read_bytes,
+            "secrets": (state / "secrets" / "stocks" / "db").read_bytes,
             "desired": (state / "desired.bin").read_bytes,
             "change": lambda: (state / "stocks.1" / "drain").write_bytes(b""),
             "forge": lambda: (state / "identity" / "identity.pem").write_bytes(b""),

@@ -30,6 +30,8 @@ def told(device: Device, isolation: str) -> str:
     """What the prying app says it got at, beside another that runs and one that comes later."""
     (device.state / "identity").mkdir(parents=True)
     (device.state / "identity" / "identity.pem").write_text("of the device")
+    (device.state / "secrets" / "stocks").mkdir(parents=True)
+    (device.state / "secrets" / "stocks" / "db").write_text("of another app")
     text = device.file.read_text().replace("[labels]", f"isolation = {isolation}\n[labels]")
     device.file.write_text(f'{text}[apps.prying.sources.pried]\nfolder = "{device.state}"\n')
     found = ""
@@ -63,9 +65,18 @@ def test_an_app_gets_at_its_own_files_and_the_identity_alone(device: Device) -> 
 def test_without_isolation_apps_of_one_user_get_at_each_other(device: Device) -> None:
     """What is kept back above is there to be had."""
     found = told(device, "false").split(", ")
-    assert {"own", "identity", "spool", "options", "desired", "change", "forge", "memory", "signal"} <= {
-        *found
-    }
+    assert {
+        "own",
+        "identity",
+        "spool",
+        "options",
+        "secrets",
+        "desired",
+        "change",
+        "forge",
+        "memory",
+        "signal",
+    } <= {*found}
 
 
 STORY = """

@@ -31,6 +31,7 @@ from geartrain_edge.agent.status import DISK_IS_LOW, AgentStatus, status_of
 from geartrain_edge.errors import AlarmError
 from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_edge.sources.intake import Intake
+from geartrain_edge.sources.secrets import Secrets, SecretStore
 from geartrain_edge.spool.disk_floor import Room, Unlimited
 from geartrain_edge.spool.sealing import Positions
 from geartrain_edge.uplink.priority import Priority
@@ -65,15 +66,17 @@ class Agent:
         boots: BootClock | None = None,
         *,
         answers: bool = False,
+        secrets: SecretStore | None = None,
     ) -> None:
         """`priority`: what the agents of one process share, each of which runs another flow; `files`: for
         sinks on the device that write some; `revision`: of the plan, with the code of its flow; `room`: what
         its disk leaves the spool; `boots`: None where the wall clock is always right; `answers`: whether it
-        tells who asks what its steps keep.
+        tells who asks what its steps keep; `secrets`: for sources that ask for some, None where none is had.
         """
         self._settings, self._plan = settings, plan
         self._revision, self._room, self._boots = revision, room or Unlimited(), boots
         self._answers = answers
+        self._secrets = None if secrets is None else Secrets(secrets, clock)
         shared = priority or Priority()
         self._turn = shared.turn(plan.graph.name, is_urgent=settings.urgent)
         self._effects, self._files = Effects(store, net, clock, randomness), files
@@ -95,8 +98,11 @@ class Agent:
         try:
             names_max = settings.limits.names_max
             clock = self._effects.clock
+            if (plan := await self._with_secrets()) is None:
+                self._state = "stopped"
+                return False
             intake = Intake(
-                self._plan, settings.device, settings.read_max, names_max, clock, self._boots, settings.shared
+                plan, settings.device, settings.read_max, names_max, clock, self._boots, settings.shared
             )
             try:
                 await self._live(intake)
@@ -104,12 +110,27 @@ class Agent:
                 await intake.close()
         except BaseException as error:  # noqa: BLE001 - raised again, without the groups around it
             cause = first_of(error, AlarmError)
+            if self._secrets is not None:
+                self._secrets.hide_in(cause)
             cancelled = isinstance(cause, asyncio.CancelledError)
             self._state, self._reason = ("stopped", "") if cancelled else ("failed", describe(cause))
             raise cause from None
         drained = self._draining and not (self._session and self._has_ended(self._session))
         self._state = "stopped" if self._stopping else "drained" if drained else "finished"
         return self._state == "finished"
+
+    async def _with_secrets(self) -> Plan | None:
+        """The plan whose sources can be opened, once their secrets are there; None after `stop`."""
+        if self._secrets is None:
+            return self._plan
+        graph = await self._secrets.put_into(self._plan.graph, self._waits)
+        return None if graph is None else replace(self._plan, graph=graph)
+
+    def _waits(self, why: str) -> bool:
+        if why and why != self._reason:
+            _LOG.warning("device %s: flow %s %s", self._settings.device, self._plan.graph.name, why)
+        self._reason = why
+        return not self._stopping
 
     def stop(self) -> None:
         """End after the commit at hand; what is not acked stays in the spool."""
@@ -151,6 +172,8 @@ class Agent:
                         beside.append(group.create_task(session.down.run()))
                     work = group.create_task(self._work(session))
                     beside.append(group.create_task(self._give_up(work)))
+                    if self._secrets is not None:
+                        beside.append(group.create_task(self._secrets.watch()))
                     await asyncio.wait([work])
                     for task in beside:
                         task.cancel()

@@ -110,6 +110,7 @@ class _File(_Section, frozen=True):
     folder: str = ""
     claims: str = ""
     shared: str = ""
+    secrets: str = ""
     private: list[str] = msgspec.field(default_factory=list)
     read_only: list[str] = msgspec.field(default_factory=list)
     urgent: bool = False
@@ -385,6 +386,7 @@ def _settings(path: str, found: _File, flow: _Flow, where: str) -> AgentSettings
         mended=flow.mended,
         free_floor_bytes=free_floor,
         shared=Path(path).absolute().parent / found.shared if found.shared else None,
+        secrets=Path(path).absolute().parent / found.secrets if found.secrets else None,
         base_cut=_words(flow.base_cut),
         revision=flow.revision,
         drops=flow.drops,

@@ -41,6 +41,7 @@ from geartrain_edge.agent.config import AgentConfig, load
 from geartrain_edge.agent.parentage import is_orphan
 from geartrain_edge.agent.status import write_status
 from geartrain_edge.errors import AlarmError, ChangedFlowError
+from geartrain_edge.sources.secrets import FolderSecrets
 from geartrain_edge.spool.disk_floor import DiskFloor
 from geartrain_edge.spool.spool import SqliteSpool
 from geartrain_edge.uplink.device_claims import DeviceClaims
@@ -145,6 +146,7 @@ async def _run(loaded: Sequence[tuple[AgentConfig, Plan, Revision]]) -> set[int]
             agent = Agent(
                 *(config.settings, plan, spool, net, clock, chance, priority, files, revision, room, boots),
                 answers=True,
+                secrets=None if config.settings.secrets is None else FolderSecrets(config.settings.secrets),
             )
             agents.append(agent)
             tasks.append(group.create_task(_run_one(config, agent, net)))

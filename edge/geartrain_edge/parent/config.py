@@ -25,7 +25,7 @@ from geartrain_edge.parent.limits import Limits, LimitsTable
 from geartrain_edge.programs.launch import DEADLINE_S, DEADLINE_S_MAX, TRIES_MAX, TRIES_MOST, Trial
 from geartrain_edge.programs.store import FOLDER as PROGRAMS_FOLDER
 from geartrain_edge.quantities import size_bytes
-from geartrain_edge.settings import CLAIMS_FILE, FREE_FLOOR_BYTES, SHARED_FOLDER
+from geartrain_edge.settings import CLAIMS_FILE, FREE_FLOOR_BYTES, SECRETS_FOLDER, SHARED_FOLDER
 
 Options = dict[str, dict[str, Any]]
 _TABLES = ("spool", "commit", "uplink")
@@ -131,6 +131,10 @@ class DeviceConfig(msgspec.Struct, frozen=True):
         """Where the device's own programs are."""
         return self.state / PROGRAMS_FOLDER
 
+    def secrets(self, instance: str) -> Path:
+        """Where the secrets of an app are, whatever its instance."""
+        return self.state / SECRETS_FOLDER / app_name(instance)
+
     def limits(self, instance: str) -> Limits:
         """What the process of an app may take."""
         here = self.apps.get(app_name(instance))
@@ -153,11 +157,13 @@ class DeviceConfig(msgspec.Struct, frozen=True):
             "broker": self.broker_table,
             "claims": str(self.state / CLAIMS_FILE),
             "shared": str(self.state / SHARED_FOLDER),
+            "secrets": str(self.secrets(app.instance)),
             "urgent": here.urgent,
         }
         if self.isolation:
             content["private"] = [str(self.state)]
             content["read_only"] = [str(self.state / name) for name in _READ_BY_APPS]
+            content["read_only"] += [content["secrets"]]
         if app.own_cut:
             content["base_cut"] = app.cut
         content |= _of_revision(app)

@@ -43,12 +43,12 @@ from geartrain_edge.programs.choice import INSTALLED, noted
 from geartrain_edge.programs.launch import LOCK_FILE, PROGRAM_VARIABLE, Alarm, relaunch
 from geartrain_edge.programs.store import FOLDER as PROGRAMS_FOLDER
 from geartrain_edge.programs.store import ProgramStore
-from geartrain_edge.settings import CLAIMS_FILE, SHARED_FOLDER
+from geartrain_edge.settings import CLAIMS_FILE, SECRETS_FOLDER, SHARED_FOLDER
 
 EXIT_OK, EXIT_FAILED, EXIT_CONFIG = 0, 1, 2
 RESERVED = frozenset(
     (
-        *(BUNDLES_FOLDER, CLAIMS_FILE, IDENTITY_FOLDER, PROGRAMS_FOLDER, SHARED_FOLDER),
+        *(BUNDLES_FOLDER, CLAIMS_FILE, IDENTITY_FOLDER, PROGRAMS_FOLDER, SECRETS_FOLDER, SHARED_FOLDER),
         *(KEPT_FILE, f".{KEPT_FILE}.new", LOCK_FILE),
     )
 )

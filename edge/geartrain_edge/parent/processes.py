@@ -159,6 +159,7 @@ class AgentProcesses:
             write_private(file, self._config.agent_toml(app, folder))
             (self._config.state / CLAIMS_FILE).touch(0o600)  # which an app may not make beside its folder
             (self._config.state / SHARED_FOLDER).mkdir(0o700, exist_ok=True)
+            make_private_folder(self._config.secrets(app.instance))
             _mark(folder, is_draining=app.wanted is Wanted.DRAIN)
         except OSError as error:
             raise _unwritable(folder, error) from None

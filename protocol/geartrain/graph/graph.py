@@ -15,6 +15,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from geartrain.declarations.options import path_options
+from geartrain.declarations.secrets import secret_name
 from geartrain.errors import ConfigError, FlowError
 from geartrain.graph.operator import Operator
 
@@ -237,6 +239,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
 
     @staticmethod
     def _with_options(step: Step, values: Mapping[str, Any], where: str) -> Step:
+        for name, value in values.items():
+            _check_secret(step, name, value, f"{where} {step.id}.{name}")
         return (
             replace(step, operator=step.operator.with_options(values, f"{where} {step.id}"))
             if values
@@ -272,3 +276,14 @@ def key_step(graph: Graph | Mapping[str, Step], stream: str) -> Step | None:
     if step.operator.row_key is not None:
         return replace(step, operator=step.operator.row_key)
     return step if step.operator.kind == "key_by" else None
+
+
+def _check_secret(step: Step, option: str, value: Any, where: str) -> None:
+    """Raise `ConfigError` for a reference to a secret where none can be."""
+    if not secret_name(value, where):
+        return
+    source = getattr(step.operator, "source", None)
+    if source is None:
+        raise ConfigError(f"{where} = {str(value)!r}: only an option of a source can be a secret")
+    if option in path_options(type(source)):
+        raise ConfigError(f"{where} = {str(value)!r}: a path cannot be a secret")

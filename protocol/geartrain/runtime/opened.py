@@ -23,6 +23,7 @@ from geartrain.graph.conform import describe, raw_form
 from geartrain.graph.graph import Graph, Step
 from geartrain.operators.source import SourceOperator
 from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME
+from geartrain.runtime.secrets import refuse_secrets
 from geartrain.schema.codec import short_form
 from geartrain.schema.storable import INT64_MAX, as_numbers, is_unicode
 
@@ -45,11 +46,13 @@ def open_sources(graph: Graph, device: str, shared: Path | None = None) -> list[
     is not enabled there it holds none. shared: the folder by which apps of the device share what can be
     opened only once, None where there is one app.
 
-    Raises `SourceError` for a source that cannot be opened, or that gives what is no split.
+    Raises `SourceError` for a source that cannot be opened, asks for a secret that nobody has put
+    in, or gives what is no split.
     """
     opened: list[OpenedSplit] = []
     for step in graph.sources():
         if isinstance(step.operator, SourceOperator) and step.operator.enabled:
+            refuse_secrets(step)
             source = step.operator.source
             splits = _open(step, source, device)
             if shared is not None and source.exclusive:
