@@ -55,6 +55,15 @@ def test_a_token_of_the_environment_comes_first_and_must_be_one_word(state: Path
         assert word not in str(raised.value)
 
 
+def test_the_authority_is_that_of_the_environment_else_that_beside_the_address(state: Path) -> None:
+    assert find_door(None, state, {}).ca == ""
+    content = {"url": "https://127.0.0.1:8764", "ca": "fleet/ca.pem"}
+    (state / "platform.json").write_text(json.dumps(content))
+    assert find_door(None, state, {}).ca == str(state / "fleet/ca.pem")
+    assert find_door(None, state, {"GEARTRAIN_CA": "mine.pem"}).ca == "mine.pem"
+    assert find_door("https://elsewhere", state, {}).ca == ""
+
+
 def test_a_token_in_clear_is_noticed_beyond_this_machine(state: Path) -> None:
     named = {"GEARTRAIN_TOKEN_FILE": str(state / "t")}
     assert find_door("http://elsewhere:1", None, named).shows_its_token

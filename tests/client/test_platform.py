@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from geartrain.errors import GeartrainError
+from geartrain.errors import ConfigError, GeartrainError
 from geartrain_client.errors import FailedError, RefusedError, UnreachableError
 from geartrain_client.rest import exchange
 from geartrain_client.rest.door import Door, find_door, parse_url
@@ -117,22 +119,71 @@ def test_nobody_there_is_a_sentence_that_says_what_to_start() -> None:
             Platform(door, sleep=lambda _: None).get("/status")
 
 
-def test_over_https_the_certificate_must_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = Fleet(tmp_path / "certs")
+def served_by(folder: Path, hosts: list[str], now: datetime | None = None) -> tuple[Fleet, ssl.SSLContext]:
+    """An authority, and what a server shows that has a certificate of it for a day from `now` on."""
+    fleet = Fleet(folder)
     fleet.init("fleet")
-    fleet.issue("server", "platform", ["127.0.0.1"])
+    fleet.issue("server", "platform", hosts, days=1, now=now)
     paths = fleet.paths("server", "platform")
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(paths.certificate, paths.key)
+    return fleet, tls
+
+
+def test_over_https_the_certificate_must_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet, tls = served_by(tmp_path / "certs", ["127.0.0.1"])
     with running(FakePlatform(), tls) as platform:
         there = parse_url(platform.url, "--url")
         door = Door(there.host, there.port, secure=True, token=TOKEN)
         monkeypatch.setenv("SSL_CERT_FILE", str(fleet.ca))
         assert Platform(door).get("/status")["version"] == "0.2.0"
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
-        with pytest.raises(UnreachableError, match="shows a certificate that does not hold"):
-            Platform(door, sleep=lambda _: None).get("/status")
+        with pytest.raises(
+            UnreachableError, match=r"not trusted here .*: name the file .* with GEARTRAIN_CA$"
+        ):
+            Platform(door, attempts=1).get("/status")
         assert len(platform.asked) == 1  # the token was shown to the right one only
+        assert Platform(replace(door, ca=str(fleet.ca))).get("/status")
+        other = Fleet(tmp_path / "other")
+        other.init("fleet")
+        with pytest.raises(UnreachableError, match="not trusted here"):
+            Platform(replace(door, ca=str(other.ca)), attempts=1).get("/status")
+        (tmp_path / "no.pem").write_text("no PEM")
+        for name, why in (("no.pem", "is no certificate in PEM"), ("none.pem", "No such file")):
+            with pytest.raises(ConfigError, match=f"{name}: {why}.*: name the right file with GEARTRAIN_CA$"):
+                Platform(replace(door, ca=str(tmp_path / name))).get("/status")
+        assert len(platform.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("hosts", "age", "why"),
+    [
+        (["127.0.0.1"], timedelta(days=3), r"has expired: renew it there"),
+        (["127.0.0.1"], timedelta(days=-3), r"is not valid yet: renew it there"),
+        (["10.0.0.9"], timedelta(0), r"is not for 127\.0\.0\.1: name the platform as its certificate does"),
+    ],
+)
+def test_what_is_wrong_with_a_certificate_is_said(
+    hosts: list[str], age: timedelta, why: str, tmp_path: Path
+) -> None:
+    fleet, tls = served_by(tmp_path / "certs", hosts, datetime.now(UTC) - age)
+    with running(FakePlatform(), tls) as platform:
+        there = parse_url(platform.url, "--url")
+        door = Door(there.host, there.port, secure=True, token=TOKEN, ca=str(fleet.ca))
+        with pytest.raises(UnreachableError, match=f"shows a certificate that {why}"):
+            Platform(door, attempts=1).get("/status")
+        assert platform.asked == []
+
+
+def test_https_where_nobody_speaks_it_is_a_sentence(platform: FakePlatform) -> None:
+    door = replace(find_door(), secure=True)
+    with pytest.raises(UnreachableError, match=r"does not speak TLS: is it http:// there\?$"):
+        Platform(door, attempts=1).get("/status")
+
+
+def test_a_token_never_leaves_the_machine_in_clear() -> None:
+    with pytest.raises(ConfigError, match=r"^http://192\.0\.2\.1:80 is not encrypted, .* by https://"):
+        Platform(Door("192.0.2.1", 80, token=TOKEN)).get("/status")
 
 
 def test_all_pages_of_a_list_are_read(asking: Platform, platform: FakePlatform) -> None:

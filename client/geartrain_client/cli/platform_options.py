@@ -16,11 +16,8 @@ _NAMES_MAX = 200
 
 
 def platform_at(url: str | None, state: Path | None) -> Platform:
-    """The platform that is meant; raises `GeartrainError`. A token that others can read is warned of."""
-    door = find_door(url, state)
-    if door.shows_its_token:
-        typer.echo(f"gear: {door.url} is not encrypted: others on the way can read the token", err=True)
-    return Platform(door)
+    """The platform that is meant; raises `GeartrainError`."""
+    return Platform(find_door(url, state))
 
 
 def completed(context: typer.Context, path: str, field: str, begun: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 Before every request. The address is `--url`, else GEARTRAIN_URL, else that in `platform.json` of the state
 folder. The state folder is `--state`, else GEARTRAIN_STATE, else the one that `gear up` takes by itself.
+Who may sign the platform's certificate is in GEARTRAIN_CA, else beside the address in `platform.json`.
 Guarantees: a token comes from the environment, or from a file that nobody else may read, and from no command
 line. That of a state folder is sent to that folder's own address only, never to one that was named elsewhere.
 """
@@ -22,6 +23,7 @@ from geartrain.printable import printable
 from geartrain_client.errors import UnreachableError
 
 URL, STATE = "GEARTRAIN_URL", "GEARTRAIN_STATE"
+CA = "GEARTRAIN_CA"
 TOKEN, TOKEN_FILE = "GEARTRAIN_TOKEN", "GEARTRAIN_TOKEN_FILE"
 """Variables of the environment."""
 DOOR_FILE = "platform.json"
@@ -33,7 +35,8 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 @dataclass(frozen=True, slots=True)
 class Door:
     """Where REST answers. path: what stands before `/api/v1`, where a proxy put it; from_file: whether the
-    address was found in a state folder.
+    address was found in a state folder; ca: PEM of who may sign its certificate, "" for whom the system
+    trusts.
     """
 
     host: str
@@ -42,6 +45,7 @@ class Door:
     path: str = ""
     token: str = field(default="", repr=False)
     from_file: bool = False
+    ca: str = ""
 
     @property
     def url(self) -> str:
@@ -72,7 +76,8 @@ def find_door(
         _check_token(token, f"{TOKEN} in the environment")
     elif token_file:
         token = read_token(Path(str(token_file)))
-    return Door(door.host, door.port, door.secure, door.path, token, from_file=not named)
+    ca = told.get(CA) or str(found.get("ca") or "")
+    return Door(door.host, door.port, door.secure, door.path, token, from_file=not named, ca=ca)
 
 
 def default_state(environment: Mapping[str, str]) -> Path:
@@ -136,4 +141,7 @@ def _door_file(state: Path) -> dict[str, Any]:
     token_file = found.get("token_file")
     if isinstance(token_file, str) and token_file:
         found["token_file"] = str(state / token_file)  # an absolute one stays as it is
+    ca = found.get("ca")
+    if isinstance(ca, str) and ca:
+        found["ca"] = str(state / ca)
     return found

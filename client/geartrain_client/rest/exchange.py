@@ -2,7 +2,8 @@
 
 Between the commands and the platform. Guarantees: it ends within its time, however slowly the other side
 speaks, and takes no more than `ANSWER_BYTES_MAX`. It follows no redirect and uses no proxy of the
-environment, so the token goes to the door alone. Whatever goes wrong on the way is an `UnreachableError`.
+environment, so the token goes to the door alone, and in clear only within this machine. Whatever goes wrong
+on the way is an `UnreachableError`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from geartrain.errors import ConfigError
 from geartrain_client.errors import UnreachableError
-from geartrain_client.rest.door import Door
+from geartrain_client.rest.door import CA, Door
 
 ANSWER_BYTES_MAX = 64 << 20
 _CHUNK = 65_536
+_EXPIRED, _NOT_YET = 10, 9
+_OTHER_NAME = (62, 64)
+"""What OpenSSL calls a certificate's faults, as `SSLCertVerificationError.verify_code`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,14 @@ class Answer:
 def exchange(
     door: Door, method: str, path: str, headers: Mapping[str, str], body: bytes | None, timeout_s: float
 ) -> Answer:
-    """Send a request and read the answer whole; raises `UnreachableError`."""
+    """Send a request and read the answer whole; raises `UnreachableError`, and `ConfigError` where the token
+    would go in clear to another machine, or where the authority's file cannot be used.
+    """
+    if door.shows_its_token:
+        raise ConfigError(
+            f"{door.url} is not encrypted, and others on the way could read the token: name the platform by "
+            "https://, or ask on its own machine"
+        )
     end_s = time.monotonic() + timeout_s
     connection = _connection(door, timeout_s)
     try:
@@ -44,10 +56,7 @@ def exchange(
             timed_out=True,
         ) from None
     except ssl.SSLError as error:
-        raise UnreachableError(
-            f"the platform at {door.url} shows a certificate that does not hold ({error.reason or error}): "
-            "name its authority with SSL_CERT_FILE"
-        ) from None
+        raise UnreachableError(f"the platform at {door.url} {_fault(error, door.host)}") from None
     except (OSError, http.client.HTTPException) as error:
         raise UnreachableError(_not_there(door, error)) from None
     finally:
@@ -56,9 +65,38 @@ def exchange(
 
 def _connection(door: Door, timeout_s: float) -> http.client.HTTPConnection:
     if door.secure:
-        context = ssl.create_default_context()
+        context = _context(door)
         return http.client.HTTPSConnection(door.host, door.port, timeout=timeout_s, context=context)
     return http.client.HTTPConnection(door.host, door.port, timeout=timeout_s)
+
+
+def _context(door: Door) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=door.ca or None)
+    except OSError as error:  # ssl.SSLError, too
+        why = "is no certificate in PEM" if isinstance(error, ssl.SSLError) else error.strerror or str(error)
+        raise ConfigError(
+            f"the authority of {door.url}, {door.ca}: {why}: name the right file with {CA}"
+        ) from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _fault(error: ssl.SSLError, host: str) -> str:
+    """What is wrong with the other side's TLS, and what to do."""
+    if error.reason == "WRONG_VERSION_NUMBER":
+        return "does not speak TLS: is it http:// there?"
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return f"does not come to an agreement over TLS ({error.reason or error})"
+    if error.verify_code in (_EXPIRED, _NOT_YET):
+        state = "has expired" if error.verify_code == _EXPIRED else "is not valid yet"
+        return f"shows a certificate that {state}: renew it there, or set this machine's clock"
+    if error.verify_code in _OTHER_NAME:
+        return f"shows a certificate that is not for {host}: name the platform as its certificate does"
+    return (
+        "shows a certificate of an authority that is not trusted here "
+        f"({error.verify_message}): name the file of its authority with {CA}"
+    )
 
 
 def _read(response: http.client.HTTPResponse, connection: http.client.HTTPConnection, end_s: float) -> bytes:
