@@ -38,6 +38,7 @@ broker_certs = "certs"
 [control]
 host = "${GEARTRAIN_LISTEN:-0.0.0.0}"
 port = ${GEARTRAIN_PORT:-8764}
+tls = true
 
 [fleet]
 address = "$GEARTRAIN_ADDRESS"

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -27,12 +28,20 @@ class Client:
     url: str
     token: str = ""
     is_of_today: bool = True
+    ca: str = ""
 
     def raw(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, str], bytes]:
         where = urlsplit(self.url)
-        connection = http.client.HTTPConnection(where.hostname or "", where.port or 0, timeout=90)
+        at = (where.hostname or "", where.port or 0)
+        if where.scheme == "https":
+            context = ssl.create_default_context(cafile=self.ca or None)
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                *at, timeout=90, context=context
+            )
+        else:
+            connection = http.client.HTTPConnection(*at, timeout=90)
         own = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         try:
             connection.request(method, path, body=body, headers={**own, **(headers or {})})
@@ -75,7 +84,8 @@ def client_of(state: Path, timeout_s: float = 60.0, process: subprocess.Popen[by
     while True:
         door = read_report(places.door)
         if door:
-            client = Client(door["url"], places.token.read_text(encoding="ascii").strip())
+            token = places.token.read_text(encoding="ascii").strip()
+            client = Client(door["url"], token, ca=door.get("ca", ""))
             try:
                 if client.raw("GET", "/api/v1/status")[0] == 200:
                     return client

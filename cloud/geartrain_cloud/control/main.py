@@ -43,7 +43,7 @@ from geartrain_cloud.control.openapi import Contract
 from geartrain_cloud.control.questions import Questions
 from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control.scaling import Scales
-from geartrain_cloud.control.server import Api, is_local, listen, make_app
+from geartrain_cloud.control.server import Api, listen, make_app, rest_context
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.control.updating import Updates
@@ -125,14 +125,16 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         own = [Tokens(store.bearers, store.answers), Auditing(audit), inspection, Contract(ANSWERING)]
         answering = [api, trust, updates, agents, explanations, questions, cuts, scales, *own]
         look = partial(store.bearers.look, own=token)
-        app = make_app(look, audit, answering, local=is_local(config.control.host))
-        runner, address = await listen(app, config.control.host, config.control.port, _former_port(places))
-        url.append(address)
+        context = rest_context(config)
+        app = make_app(look, audit, answering, local=context is None)
+        runner, port = await listen(app, config.control, _former_port(places), context)
+        url.append(config.rest_url(port))
         try:
             trust.round()
             reconciler.round()
             devices = await _listen_for_devices(config, enrolment, trust)
-            write_report(places.door, {"url": address, "token_file": str(places.token), "pid": os.getpid()})
+            door = {"url": url[0], "token_file": str(places.token), "pid": os.getpid()}
+            write_report(places.door, door | config.rest_authority)
             lane = asyncio.ensure_future(_follow_lane(store, config, clock, clones, asking))
             try:
                 await _reconcile(reconciler, observer, changed, stopped, lane, [trust, enrolment])

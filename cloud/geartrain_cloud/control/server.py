@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import ssl
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from geartrain.adapters.tls import listening_context
 from geartrain.fleet.selectors import parse_selector
 from geartrain_cloud.control import answers
 from geartrain_cloud.control.access import allowed, caller_of, check_app_of, identify
@@ -66,7 +68,8 @@ from geartrain_cloud.control.updating import Updates
 from geartrain_cloud.hosting.wanted import SHARED_STAGES
 from geartrain_cloud.pages.connections import PageRunner
 from geartrain_cloud.pages.questions import bounded
-from geartrain_cloud.pages.server import is_loopback, local_only
+from geartrain_cloud.pages.server import local_only
+from geartrain_cloud.platform.config import ControlSection, PlatformConfig
 
 if TYPE_CHECKING:
     from geartrain_cloud.control.enrolment import Enrolment
@@ -352,16 +355,19 @@ def make_app(
     return app
 
 
-async def listen(app: web.Application, host: str, port: int, former: int = 0) -> tuple[PageRunner, str]:
-    """Serve `app`; what has to be cleaned up, and the address. port: 0 for `former`, or 8764, or any free one
-    where those are taken. Raises `UnavailableError`.
+async def listen(
+    app: web.Application, control: ControlSection, former: int = 0, context: ssl.SSLContext | None = None
+) -> tuple[PageRunner, int]:
+    """Serve `app` as `[control]` says; what has to be cleaned up, and the port. Port 0 there: `former`, or
+    8764, or any free one where those are taken. context: of TLS, None for HTTP. Raises `UnavailableError`.
     """
+    host, port = control.host, control.port
     runner = PageRunner(app, error_form)
     await runner.setup()
     ports = [port] if port else [*([former] if former else []), PORT_PREFERRED, 0]
     for number, one in enumerate(ports):
         try:
-            await web.TCPSite(runner, host, one).start()
+            await web.TCPSite(runner, host, one, ssl_context=context).start()
         except OSError as error:
             if number + 1 == len(ports):
                 await runner.cleanup()
@@ -371,10 +377,22 @@ async def listen(app: web.Application, host: str, port: int, former: int = 0) ->
                 ) from None
         else:
             break
-    bound = runner.addresses[0][1]
-    return runner, f"http://{f'[{host}]' if ':' in host else host}:{bound}"
+    return runner, runner.addresses[0][1]
 
 
-def is_local(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
-    return is_loopback(host)
+def rest_context(config: PlatformConfig) -> ssl.SSLContext | None:
+    """What protects REST, None for nothing; a certificate that is renewed in its files is shown from then on.
+
+    Raises `ConfigError`, and `CertificateError` where the fleet has none.
+    """
+    control = config.control
+    if not control.tls:
+        return None
+    certificate, key = config.beside(control.certificate), config.beside(control.key)
+    if not control.certificate:
+        from geartrain_cloud.broker.open_broker import open_fleet  # only who has a fleet needs cryptography
+        from geartrain_cloud.certs import SERVER
+
+        paths = open_fleet(config).paths(SERVER, config.fleet.address)
+        certificate, key = paths.certificate, paths.key
+    return listening_context(str(certificate), str(key), "", "control")

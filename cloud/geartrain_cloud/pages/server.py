@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 import json
 import logging
 import mimetypes
@@ -33,6 +32,7 @@ from geartrain_cloud.pages.page import Page, Tables
 from geartrain_cloud.pages.questions import Question, bounded, unexpected
 from geartrain_cloud.pages.reader import TableReader
 from geartrain_cloud.pages.token import guard, read_token
+from geartrain_cloud.platform.config import is_loopback
 from geartrain_cloud.sinks.layout import TableError
 
 _LOG = logging.getLogger("geartrain.pages")
@@ -109,16 +109,6 @@ def _reason(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return "another program listens there"
     return error.strerror or str(error)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host's name or address is that of this machine itself."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _file(name: str, content: bytes) -> Handler:

@@ -6,6 +6,7 @@ everything has a default. Any mistake is one `ConfigError` that names the file a
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,9 @@ from geartrain_cloud.platform.places import RESTORING, PlatformPlaces, default_s
 CONFIG_FILE = "platform.toml"
 BROKERS = ("auto", "amqtt", "mosquitto")
 """The brokers that `gear up` starts itself."""
+
+_ANY = ("0.0.0.0", "::")  # noqa: S104
+"""The addresses of a server that listens to all who reach the machine: compared with, never a default."""
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 OpenPort = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
@@ -52,10 +56,17 @@ class SparkSection(_Section, frozen=True):
 
 
 class ControlSection(_Section, frozen=True):
-    """`[control]`: where REST listens; port 0: 8764, or any free one where that is taken."""
+    """`[control]`: where REST listens; port 0: 8764, or any free one where that is taken. tls: by HTTPS, as
+    it must beyond this machine. certificate, key: PEM of what it shows then, else that of the fleet's name.
+    address: by which clients reach it and which the certificate is for, else the fleet's, else `host`.
+    """
 
     host: str = "127.0.0.1"
     port: Port = 0
+    tls: bool = False
+    certificate: str = ""
+    key: str = ""
+    address: str = ""
 
 
 class FleetSection(_Section, frozen=True):
@@ -144,6 +155,23 @@ class PlatformConfig:
         """The fleet's authority: its own, or that of the broker that runs elsewhere."""
         return self.broker_certs or self.places.fleet
 
+    def beside(self, name: str) -> Path:
+        """A file that the configuration names, from its own folder."""
+        return (self.path or self.state).parent / name
+
+    def rest_url(self, port: int) -> str:
+        """Where clients reach REST, which listens at `port`."""
+        control = self.control
+        if not control.tls:
+            return f"http://{_joined(control.host, port)}"
+        return f"https://{_joined(control.address or self.fleet.address or control.host, port)}"
+
+    @property
+    def rest_authority(self) -> dict[str, str]:
+        """`ca`, the file of who has signed REST's certificate, where that is the fleet's authority."""
+        control = self.control
+        return {"ca": str(self.certs / "ca.pem")} if control.tls and not control.certificate else {}
+
     @property
     def device_broker(self) -> str:
         """`host:port` of the broker as devices on other machines reach it."""
@@ -205,6 +233,7 @@ def read_platform(path: Path | None = None, state: Path | None = None) -> Platfo
         _checked(path, lambda: host_and_port(str(found.broker)))
     if found.fleet.address:
         _check_address(path, found)
+    _check_control(path, found)
     if found.tables.store:
         _check_store(path, found.tables.store)
     return PlatformConfig(
@@ -230,6 +259,45 @@ def _restored(folder: Path) -> Path:
             f"--state {folder} again"
         )
     return folder
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address is that of this machine itself."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_control(path: Path, found: _File) -> None:
+    """Raise `ConfigError` where REST would go in clear beyond this machine, or lacks a certificate."""
+    control = found.control
+    if not control.tls:
+        for name in ("certificate", "key", "address"):
+            if getattr(control, name):
+                raise ConfigError(f"{path}: control.{name} is for TLS: write tls = true beside it")
+        if not is_loopback(control.host):
+            raise ConfigError(
+                f"{path}: control.host: {control.host} is reached from other machines, and whoever listens "
+                "on the way could read tokens: write tls = true beside it, or leave host out"
+            )
+        return
+    if bool(control.certificate) != bool(control.key):
+        raise ConfigError(
+            f"{path}: control.certificate and control.key belong together: give both, or neither"
+        )
+    if not control.certificate and (control.address or not found.fleet.address):
+        raise ConfigError(
+            f"{path}: control.tls: REST shows the certificate of the fleet's address: write [fleet] address, "
+            "or name files of your own in control.certificate and control.key"
+        )
+    if control.host in _ANY and not (control.address or found.fleet.address):
+        raise ConfigError(
+            f"{path}: control.host: nobody can be told to ask {control.host}: write in control.address "
+            "the name that the certificate is for"
+        )
 
 
 def _joined(host: str, port: int) -> str:
