@@ -46,29 +46,27 @@ def check_can_cut(store: ControlStore, devices: Iterable[str]) -> None:
     One that was never heard is taken at its word later: an agent that does not know such a cut runs the
     app's, and says nothing else.
     """
-    for name in devices:
-        said = store.reports.last(name)
-        report = decode_reported(said) if said else None
-        if report is not None and OWN_CUT not in report.can:
-            version = printable(report.program, _VERSION_CHARS_MAX) or "before 0.3"
-            raise ConflictError(
-                f"device {name} runs an agent of version {version}, which has the app's cut alone: upgrade "
-                "it with gear agent upgrade, or leave it out"
-            )
+    _check_can(store, devices, OWN_CUT, "which has the app's cut alone")
 
 
 def check_can_leave(store: ControlStore, devices: Iterable[str]) -> None:
     """Raise `ConflictError` where one of the devices has said that its agent cannot give away what steps
     keep. One that was never heard keeps nothing yet.
     """
+    lacks = "which cannot leave what its steps keep to the data centre"
+    _check_can(store, devices, LEAVES_STATE, lacks)
+
+
+def _check_can(store: ControlStore, devices: Iterable[str], what: str, lacks: str) -> None:
+    """Raise `ConflictError` for a device whose agent has not said that it can do `what`; lacks: in words."""
     for name in devices:
         said = store.reports.last(name)
         report = decode_reported(said) if said else None
-        if report is not None and LEAVES_STATE not in report.can:
+        if report is not None and what not in report.can:
             version = printable(report.program, _VERSION_CHARS_MAX) or "before 0.3"
             raise ConflictError(
-                f"device {name} runs an agent of version {version}, which cannot leave what its steps "
-                "keep to the data centre: upgrade it with gear agent upgrade, or leave it out"
+                f"device {name} runs an agent of version {version}, {lacks}: upgrade it with gear agent "
+                "upgrade, or leave it out"
             )
 
 
