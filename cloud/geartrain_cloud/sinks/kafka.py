@@ -66,9 +66,8 @@ class Way(NamedTuple):
 
 
 class Said(NamedTuple):
-    """One message: the sink it is of, and what goes to the topic."""
+    """One message."""
 
-    sink: str
     topic: str
     key: bytes | None
     value: bytes
@@ -142,7 +141,7 @@ class KafkaTopics:
         """The rows whose message is too large."""
         sink, schema, way = self._sinks[sink_id]
         limit = int(dict(way.properties).get("message.max.bytes", BYTES_MAX))
-        sizes = (len(said.value) + len(said.key or b"") for said in _messages(sink_id, sink, schema, rows))
+        sizes = (len(said.value) + len(said.key or b"") for said in _messages(sink, schema, rows))
         return {
             row: f"its message takes {size} bytes, and Kafka takes {limit} (message.max.bytes)"
             for row, size in enumerate(sizes)
@@ -181,7 +180,7 @@ class KafkaTopics:
             sink, schema, its_way = self._sinks[sink_id]
             if its_way == way:
                 for batch in batches:
-                    yield from _messages(sink_id, sink, schema, batch)
+                    yield from _messages(sink, schema, batch)
 
     def reset(self) -> None:
         """Forget the queries of this flow. What a topic holds stays there: Kafka takes nothing back."""
@@ -247,7 +246,7 @@ class Cluster:
         for said in messages:
             self._produce(producer, said)
         value = None if mark is None else _mark_bytes(mark)
-        self._produce(producer, Said("", self.way.marks, self._key(query), value), 0)  # type: ignore[arg-type]
+        self._produce(producer, Said(self.way.marks, self._key(query), value), 0)  # type: ignore[arg-type]
         deadline = time.monotonic() + _AWAY_S_MAX
         while True:
             try:
@@ -405,13 +404,13 @@ def _way_of(sink_id: str, sink: KafkaSink) -> Way:
     return Way(sink.brokers, sink.marks, tuple(sorted(properties.items())))
 
 
-def _messages(sink_id: str, sink: KafkaSink, schema: Schema, rows: ColumnBatch) -> Iterator[Said]:
+def _messages(sink: KafkaSink, schema: Schema, rows: ColumnBatch) -> Iterator[Said]:
     for number, row in enumerate(plain_rows(schema, rows)):
         message: dict[str, Any] = row | {
             "_id": row_id(rows, number),
             "_time": format_time(rows.times[number]),
         }
-        yield Said(sink_id, sink.topic, _message_key(sink, row), msgspec.json.encode(message))
+        yield Said(sink.topic, _message_key(sink, row), msgspec.json.encode(message))
 
 
 def _message_key(sink: KafkaSink, row: Mapping[str, Any]) -> bytes | None:
