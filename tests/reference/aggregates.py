@@ -138,7 +138,7 @@ def select(selector: Any, row: Row) -> Any:
 
 
 def form(value: Any) -> bytes:
-    """Equal for values that are one to `distinct`."""
+    """Equal for values that are one to `distinct`; what an estimate hashes, so the bytes of `identity`."""
     if isinstance(value, bool):
         return b"b" + bytes([value])
     if isinstance(value, int):
@@ -152,7 +152,8 @@ def form(value: Any) -> bytes:
     if isinstance(value, datetime):
         return b"t%d" % ((value - _EPOCH) // timedelta(microseconds=1))
     if isinstance(value, Decimal):
-        return b"d" + str(value.normalize()).encode()
+        exact = Fraction(value)
+        return b"d%d/%d" % (exact.numerator, exact.denominator)
     return b"e" + str(value.name).encode()
 
 
