@@ -97,13 +97,16 @@ def test_what_is_in_the_way_is_one_sentence(tmp_path: Path, host: HostReport, sa
     assert says in world.refusal(slots=8)
 
 
-def test_the_table_of_a_broadcast_keeps_an_app_in_its_slots(tmp_path: Path) -> None:
+def test_the_host_is_told_whose_table_each_slot_has_whole(tmp_path: Path) -> None:
     world = World(tmp_path)
     plan = make_plan(load_flow("geartrain_examples.traffic.flow:flow").graph(), "auto")
     told = replace(outline("c"), document=revision_of("traffic", plan).to_json())
     world.store.apps.submit(replace(ASKED, name="city"), told)
     world.store.apps.enter("city.1", State.RUNNING)
-    assert "has the whole table of a broadcast (placed)" in world.refusal("city", slots=4)
+    status, dry = world.ask("one", "city", slots=4, dry_run=True)
+    assert (status, dry["refusals"]) == (200, [])
+    write_hosted(world.places, [ToHost(world.store.apps.newest("city"))])
+    assert read_report(world.places.spark_wanted)["flows"]["city.1"]["broadcasts"] == ["placed"]
 
 
 def test_an_app_goes_over_to_one_thing_at_a_time(tmp_path: Path) -> None:

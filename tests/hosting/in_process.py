@@ -258,8 +258,7 @@ class InProcess:
         self._versions.publish(Version(FIRST + 1, slots, {hosted.name: hosted}))
         self.hosted = hosted
         self.names = {hosted.name: 1}
-        kinds = {step.operator.kind for stage in self._flow.stages for step in stage.plan.graph.steps}
-        self.scales, self.scaled = 0 if Broadcast.kind in kinds else SCALES_MAX, 0  # control refuses these
+        self.scales, self.scaled = SCALES_MAX, 0
 
     def fits(self) -> bool:
         """Whether no state would have to move behind another shuffle."""
@@ -341,7 +340,10 @@ class InProcess:
             self.scaled += 1
         elif self.scales and self._rng.random() < 0.1:
             self.scales -= 1
-            self.hosted = replace(self.hosted, leaves_for=self._rng.choice((1, 2, 3, 7)))
+            steps = self._flow.stages[self.hosted.revision - 1].plan.graph.steps
+            broadcasts = tuple(step.id for step in steps if step.operator.kind == Broadcast.kind)
+            slots = self._rng.choice((1, 2, 3, 7))
+            self.hosted = replace(self.hosted, leaves_for=slots, broadcasts=broadcasts)
             labels = ()
         else:
             return False

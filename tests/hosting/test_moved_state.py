@@ -57,8 +57,6 @@ def check(case: Case, folder: Path, seen: Counter[str]) -> None:
     document: Any = None  # of no concern here
     run = InProcess(folder, Revised({}, case.world, [Stage((), plan, document)]), rng, Log)
     kills = run.kills
-    if any(step.operator.kind == "broadcast" for step in graph.steps):
-        run.scales = 0  # its table is in every slot, and is not dealt anew
     try:
         found, want = run.run(), interpret(graph, case.world.inputs(), case.world.bounds_us)
         found.sinks = {sink: in_order(rows) for sink, rows in found.sinks.items()}

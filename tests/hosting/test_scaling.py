@@ -7,11 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
 from geartrain_cloud.sinks.tables import rows
 from tests.hosting.hosted import Hosting, Wanted
+from tests.hosting.mill.revisions import REFUSED
 from tests.hosting.mill_log import MillLog
 
 APP = "river.1"
@@ -20,11 +22,12 @@ SECOND_US = 1_000_000
 
 def expected(log: MillLog) -> dict[str, list[tuple[Any, ...]]]:
     """What plain Python makes of the records: running sums, counts behind a second shuffle that wait for
-    their order, and windows.
+    their order, windows, and what a broadcast knows when each record comes.
     """
     sums: dict[str, tuple[int, float]] = {}
     each, level, levels = [], [], Counter[int]()
     seconds: Counter[tuple[str, int]] = Counter()
+    sensors, seen = set(), []
     for reading, time, _, _ in log.records:
         count, total = sums.get(reading.sensor, (0, 0.0))
         sums[reading.sensor] = count, total = count + 1, total * 0.25 + reading.value
@@ -32,14 +35,22 @@ def expected(log: MillLog) -> dict[str, list[tuple[Any, ...]]]:
         levels[count] += 1
         level.append((count, levels[count]))
         seconds[reading.sensor, time // SECOND_US * SECOND_US] += 1
-    return {"each_sum": each, "level": level, "second": [(*key, n) for key, n in seconds.items()]}
+        sensors.add(reading.sensor)
+        if reading.value != REFUSED:
+            seen.append((reading.sensor, len(sensors), reading.value))
+    windows = [(*key, count) for key, count in seconds.items()]
+    return {"each_sum": each, "level": level, "second": windows, "seen": seen}
 
 
 def river(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Wanted, MillLog]:
     """An app with all of these, which is wanted, and its log."""
     wanted = Wanted(folder, monkeypatch)
     log = wanted.add(APP, 0)
-    wanted.flows[APP] |= {"flow": "mill.revisions:both"}
+    wanted.flows[APP] |= {
+        "flow": "mill.revisions:with_table",
+        "broadcasts": ["looked"],
+        "letters_percent": 100,
+    }
     wanted.write()
     return wanted, log
 
@@ -49,6 +60,9 @@ def assert_tables(wanted: Wanted, log: MillLog) -> None:
         found = [tuple(row.values()) for row in rows(wanted.tables(APP), table)]
         assert sorted(found, key=str) == sorted(held, key=str), table
         assert held
+    letters = [bytes.fromhex(row["raw"]) for row in rows(wanted.tables(APP), "dead_letters")]
+    refused = [reading for reading, *_ in log.records if reading.value == REFUSED]
+    assert sorted(letters) == sorted(map(msgspec.json.encode, refused))
 
 
 def has_slots(wanted: Wanted, slots: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 import pytest
@@ -21,9 +21,9 @@ FLOWS = 48
 def change_parts(patch: pytest.MonkeyPatch, spoil: Callable[[buckets._Part], None]) -> None:
     """Spoil what each slot writes for each new one."""
 
-    def spoiled(state: StateMap, shards: int, count: int) -> list[bytes]:
+    def spoiled(state: StateMap, shards: int, count: int, tables: Collection[str]) -> list[bytes]:
         found = []
-        for raw in split_state(state, shards, count):
+        for raw in split_state(state, shards, count, tables):
             part = buckets._decode_part(raw)
             spoil(part)
             found.append(buckets._encode(part))
@@ -43,7 +43,14 @@ def lose_a_cell(patch: pytest.MonkeyPatch) -> None:
 
 
 def put_cells_into_other_buckets(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(moving, "split_state", lambda state, shards, count: split_state(state, shards, count + 1))
+    def other(state: StateMap, shards: int, count: int, tables: Collection[str]) -> list[bytes]:
+        return split_state(state, shards, count + 1, tables)
+
+    patch.setattr(moving, "split_state", other)
+
+
+def deal_tables_like_keys(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(moving, "split_state", lambda state, shards, count, _: split_state(state, shards, count))
 
 
 def forget_due_times(patch: pytest.MonkeyPatch) -> None:
@@ -83,6 +90,7 @@ def read_on_while_state_is_written(patch: pytest.MonkeyPatch) -> None:
     [
         lose_a_cell,
         put_cells_into_other_buckets,
+        deal_tables_like_keys,
         forget_due_times,
         leave_a_former_slot_out,
         read_on_while_state_is_written,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from pyspark.sql import Row
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_cloud.log.arrow import to_table
 from geartrain_cloud.log.pack import table_to_ipc, unpack
+from geartrain_cloud.spark.buckets import BUCKETS, join_state, split_state
 from geartrain_cloud.spark.chains import routed_rows, stateless_rows
 from geartrain_cloud.spark.clocks import encode_clocks
 from geartrain_cloud.spark.compile import Query
@@ -89,7 +90,21 @@ class StageRun:
 
     def __init__(self, query: Query, rng: random.Random) -> None:
         self.query, self._rng = query, rng
+        self.labels: tuple[int, ...] = LABELS
         self.states = {(s.number, label): StateMap() for s in query.stages[1:] for label in LABELS}
+
+    def deal(self, labels: tuple[int, ...], broadcasts: Collection[str]) -> None:
+        """Deal the keys over other shards between two micro-batches; broadcasts: the steps whose table each
+        of them has whole.
+        """
+        former, self.states = self.states, {}
+        for stage in self.query.stages[1:]:
+            own = [former[stage.number, label] for label in self.labels]
+            parts = [split_state(state, len(labels), BUCKETS, broadcasts) for state in own]
+            for at, label in enumerate(labels):
+                state = self.states[stage.number, label] = StateMap()
+                join_state(state, [several[at] for several in parts])
+        self.labels = labels
 
     def micro_batch(
         self, rows: Iterable[LogRow], clock: int | Mapping[str, int]
@@ -107,15 +122,15 @@ class StageRun:
                 for row in batch.to_pylist():
                     yield row["sink"], row["packed"]
             return
-        routed = routed_rows(self.query, LABELS)(source_rows(rows, clocks))
+        routed = routed_rows(self.query, self.labels)(source_rows(rows, clocks))
         waiting = [Row(**row) for batch in routed for row in batch.to_pylist()]
         for stage in self.query.stages[1:]:
-            fragment = EmbeddedFragment(self.query, stage.number, LABELS)
+            fragment = EmbeddedFragment(self.query, stage.number, self.labels)
             self._rng.shuffle(waiting)
-            dealt = {label: [row for row in waiting if row.shard == label] for label in LABELS}
+            dealt = {label: [row for row in waiting if row.shard == label] for label in self.labels}
             assert sum(map(len, dealt.values())) == len(waiting)
             waiting = []
-            for label in self._rng.sample(LABELS, len(LABELS)):
+            for label in self._rng.sample(self.labels, len(self.labels)):
                 waiting += fragment.run(self.states[stage.number, label], iter(dealt[label]))
         assert {row.stage for row in waiting} <= {0}
         yield from ((row.stream, row.packed) for row in waiting)

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from geartrain.operators.broadcast import Broadcast
+from geartrain.revision import Revision
 from geartrain_cloud.control.model import Instance, Options, Planned, State, Wanted
 from geartrain_cloud.hosting.skew import Hottest
 from geartrain_cloud.hosting.wanted import SLOTS
@@ -104,8 +106,16 @@ def _flow(places: PlatformPlaces, told: ToHost) -> dict[str, Any]:
         "attempt": instance.attempt,
         **({"revision": number, "former": former} if number > 1 else {}),
         **({"slots": instance.slots} if instance.slots != SLOTS else {}),
+        **({"broadcasts": found} if (found := _broadcasts(instance)) else {}),
         **({"end": "ended"} if instance.state is State.REPLAYING else {"end": "drain"} if told.drain else {}),
     }
+
+
+def _broadcasts(instance: Instance) -> list[str]:
+    """The steps of which every slot has the whole table, by id."""
+    document = instance.outline.document
+    steps = Revision.from_json(document).steps if document else ()
+    return sorted(step.id for step in steps if step.kind == Broadcast.kind)
 
 
 def _plan(places: PlatformPlaces, instance: Instance, one: Instance | Planned) -> dict[str, Any]:

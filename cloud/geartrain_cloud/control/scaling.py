@@ -12,8 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from geartrain.operators.broadcast import Broadcast
-from geartrain.revision import Revision, in_short
+from geartrain.revision import in_short
 from geartrain_cloud.control import answers
 from geartrain_cloud.control.errors import ConflictError
 from geartrain_cloud.control.hosting import HostReport
@@ -73,11 +72,6 @@ class Scales:
             found.append(f"app {name} has no step behind a key in the data centre, so nothing is dealt")
         elif slots == host.slots == instance.slots:
             found.append(f"its keys are dealt over {slots} slots already")
-        if tables := _tables_in_all_slots(instance):
-            found.append(
-                f"each slot has the whole table of a broadcast ({in_short(tables)}), which cannot be dealt "
-                "to other slots: leave the app with those that it has"
-            )
         return found
 
     def _said(self, instance: Instance, slots: int) -> dict[str, Any]:
@@ -93,10 +87,3 @@ class Scales:
             "micro_batches": MICRO_BATCHES,
             "pause_ms": MICRO_BATCHES * round(host.micro_batch_ms or 0),
         }
-
-
-def _tables_in_all_slots(instance: Instance) -> list[str]:
-    """The steps of the app that keep a table in each slot, by id."""
-    document = instance.outline.document
-    steps = Revision.from_json(document).steps if document else ()
-    return sorted(step.id for step in steps if step.kind == Broadcast.kind)

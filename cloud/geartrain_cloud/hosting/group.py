@@ -321,9 +321,9 @@ class Group:
         flows = {name: one for name, one in self.version.flows.items() if name != earlier.name}
         self._publish(self.version.slots + slots, flows | {hosted.name: hosted})
 
-    def scale(self, key: Key, slots: int, member: Member) -> bool:
+    def scale(self, key: Key, slots: int, member: Member, broadcasts: tuple[str, ...] = ()) -> bool:
         """Have the keys of a flow that runs be dealt over `slots` slots, in two micro-batches more; whether
-        that is done.
+        that is done. broadcasts: its steps whose table every slot has whole.
 
         In the first one the flow reads nothing and its slots write what they keep; in the second one new
         slots take that, and it reads on. Where this raises, a `GeartrainError`, it is out: its tables cannot
@@ -339,8 +339,8 @@ class Group:
             if len(earlier.labels) == slots:
                 return True
             if not earlier.drains and not (earlier.stop and count == earlier.begin_count):
-                flows = self.version.flows | {earlier.name: replace(earlier, leaves_for=slots)}
-                self._publish(self.version.slots, flows)
+                leaving = replace(earlier, leaves_for=slots, broadcasts=broadcasts)
+                self._publish(self.version.slots, self.version.flows | {earlier.name: leaving})
             return False
         under = self._versions.read(offsets[PLAN]).flows.get(earlier.name) if offsets else None
         positions = positions_by_name(offsets).get(earlier.name, {})

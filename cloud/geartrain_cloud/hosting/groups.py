@@ -205,10 +205,10 @@ class Groups:
         group = self.of(admission.key)
         return group is not None and not self.stopped(admission.key) and group.cross(admission)
 
-    def scale(self, key: Key, slots: int, member: Member) -> bool:
+    def scale(self, key: Key, slots: int, member: Member, broadcasts: tuple[str, ...] = ()) -> bool:
         """As `Group.scale`."""
         group = self.of(key)
-        return group is not None and not self.stopped(key) and group.scale(key, slots, member)
+        return group is not None and not self.stopped(key) and group.scale(key, slots, member, broadcasts)
 
     def holds(self, flow: str, run: int) -> bool:
         """Whether a generation of this run is here, or has not quite left."""

@@ -32,7 +32,7 @@ _decode_head = msgspec.json.Decoder(_Head).decode
 
 def write_state(places: GroupPlaces, hosted: Hosted, stage: int, slot: int, state: StateMap) -> None:
     """Write what a slot of a generation keeps behind a shuffle, for the slots that come; raises `OSError`."""
-    parts = split_state(state, hosted.leaves_for, hosted.buckets)
+    parts = split_state(state, hosted.leaves_for, hosted.buckets, hosted.broadcasts)
     head = _Head([len(part) for part in parts], [crc32(part) for part in parts])
     write_durable(
         places.moving(hosted.name, stage, slot), b"".join([msgspec.json.encode(head), b"\n", *parts])

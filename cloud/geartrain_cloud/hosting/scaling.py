@@ -55,7 +55,7 @@ class Scaling:
 
     def _go_on(self, key: Key, wanted: WantedFlow, one: _Under) -> None:
         try:
-            self._groups.scale(key, wanted.slots, self._member(wanted))
+            self._groups.scale(key, wanted.slots, self._member(wanted), wanted.broadcasts)
         except GeartrainError as error:
             one.why, one.due_s = str(error), time.monotonic() + TRY_AGAIN_S
         else:

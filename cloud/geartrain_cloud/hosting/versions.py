@@ -34,7 +34,8 @@ class Hosted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     micro-batch; run: which pass over its log. revision: the number of the one that it runs; drops: by
     stage, the steps whose state of the generation before goes when it comes in; drains: those that put
     out what they hold in the micro-batch after `drain_count` of its own, before they leave with the next
-    revision. leaves_for: over how many slots its keys are to be dealt, 0 for none. Its slots write what
+    revision. leaves_for: over how many slots its keys are to be dealt, 0 for none; broadcasts: then,
+    its steps whose table every slot has whole. Its slots write what
     they keep in the first micro-batch of the version that says so, and it reads no more. comes_from: the
     generation whose slots, `former_slots` of them, have written that; its own take it in its first micro-
     batch.
@@ -62,6 +63,7 @@ class Hosted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drains: tuple[str, ...] = ()
     drain_count: int = -1
     leaves_for: int = 0
+    broadcasts: tuple[str, ...] = ()
     comes_from: str = ""
     former_slots: int = 0
 
@@ -94,6 +96,7 @@ def dealt_anew(hosted: Hosted, positions: dict[str, int], count: int, labels: tu
         drains=(),
         drain_count=-1,
         leaves_for=0,
+        broadcasts=(),
         comes_from=hosted.name,
         former_slots=len(hosted.labels),
     )

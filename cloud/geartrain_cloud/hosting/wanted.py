@@ -59,7 +59,8 @@ class WantedFlow(WantedPlan, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     for the host's own; letters_percent: the share of dead letters that stops it.
 
     slots: for how many tasks at once its keys are dealt; where that changes, they are dealt anew while it
-    runs. buckets: into how many parts each keeps its state, which stays for an instance's life.
+    runs. broadcasts: its steps whose table every slot has whole. buckets: into how many parts each keeps its
+    state, which stays for an instance's life.
     isolation: `own` for a query to itself, one for each of its runs. run: the pass over its log that is
     asked for; the former one is served until it has caught up.
     """
@@ -73,6 +74,7 @@ class WantedFlow(WantedPlan, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     rows_max: Positive | None = None
     letters_percent: Annotated[float, msgspec.Meta(ge=0, le=100)] = 1.0
     slots: Annotated[int, msgspec.Meta(ge=1, le=SLOTS_MAX)] = SLOTS
+    broadcasts: tuple[str, ...] = ()
     buckets: Annotated[int, msgspec.Meta(ge=1, le=4_096)] = 8
     isolation: Isolation = "shared"
 

@@ -21,6 +21,7 @@ from zlib import crc32
 
 import msgspec
 
+from geartrain.operators.broadcast import TABLE_KEY
 from geartrain.state.keyed import NEVER, due_of
 
 BUCKETS = 64
@@ -92,9 +93,9 @@ class _Part(msgspec.Struct, array_like=True):
 _decode_part = msgspec.msgpack.Decoder(_Part).decode
 
 
-def split_state(state: StateMap, shards: int, buckets: int) -> list[bytes]:
+def split_state(state: StateMap, shards: int, buckets: int, broadcasts: Collection[str] = ()) -> list[bytes]:
     """What a shard keeps, apart for each of the `shards` shards to which keys are dealt from now on; its
-    state stays as it is. buckets: of each of these.
+    state stays as it is. buckets: of each of these; broadcasts: steps whose table every shard has whole.
     """
     place = _Place()
     parts: list[dict[int, dict[str, dict[bytes, bytes]]]] = [{} for _ in range(shards)]
@@ -105,8 +106,10 @@ def split_state(state: StateMap, shards: int, buckets: int) -> list[bytes]:
         for step, cells in _decode_bucket(bytes(raw)).items():
             for key, cell in cells.items():
                 checksum = crc32(key)
-                bucket = parts[checksum % shards].setdefault(checksum // shards % buckets, {})
-                bucket.setdefault(step, {})[key] = cell
+                is_whole = key == TABLE_KEY and step in broadcasts
+                for part in parts if is_whole else (parts[checksum % shards],):
+                    bucket = part.setdefault(checksum // shards % buckets, {})
+                    bucket.setdefault(step, {})[key] = cell
     place.due = {}
     return [_encode(_Part(place, part)) for part in parts]
 

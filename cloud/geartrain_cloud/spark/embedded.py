@@ -96,8 +96,8 @@ class EmbeddedFragment:
         fragment = Fragment(graph, steps, saved, clock=time, randomness=chance)
         router = Router(self._query, number, len(self._labels), fragment.reject, shard, self._tally)
         moved = MovedState(self._stage, fragment, saved)
-        for _ in self._steps(fragment, saved, moved, rows, clocks, drains):
-            for out in router.drain(fragment):
+        for by_all in self._steps(fragment, saved, moved, rows, clocks, drains):
+            for out in router.drain(fragment, by_all=by_all):
                 sender = f"{number}/{shard}"
                 place = {"shard": self._labels[out.shard], "stage": out.stage, "stream": out.stream}
                 yield Row(**place, sender=sender, position=0, sequence=sequence, packed=out.packed)
@@ -129,16 +129,18 @@ class EmbeddedFragment:
         rows: list[Row],
         clocks: Clocks,
         drains: Collection[str],
-    ) -> Iterator[None]:
-        """Take in moved state, feed the rows, move to the clocks and drain steps; yields whenever something
-        may have left.
+    ) -> Iterator[bool]:
+        """Take in moved state, feed the rows, move to the clocks and drain steps. Yields whenever something
+        may have left, and whether it is of a record that every shard is fed.
         """
+        of_all = {boundary.entry for boundary in self._stage.inputs if boundary.dealing == "all"}
         streams = {boundary.entry: boundary.stream for boundary in self._stage.inputs}
         codecs = {entry: RowCodec(self._query.graph[stream].out) for entry, stream in streams.items()}
         before: tuple[Any, ...] = ()
         calls = 0
         placed = sorted(rows, key=_place)
         moved.take(bytes(row.packed) for row in placed if row.stream == STATE)
+        yield False
         for row in placed:
             _check_place(saved, row, before)
             before = _place(row)
@@ -150,7 +152,7 @@ class EmbeddedFragment:
                 row.stream, decoded(codecs[row.stream], packed, streams[row.stream], fragment.reject)
             )
             calls += len(packed)
-            yield
+            yield row.stream in of_all
         for row in rows:
             if row.position:
                 positions = saved.positions(row.stream)
@@ -160,12 +162,12 @@ class EmbeddedFragment:
         self._on_work(calls + saved.due_cells(min(clocks.values(), default=START_OF_TIME)))
         for entry, stream in streams.items():
             fragment.advance(entry, least_clock(clocks, sources[stream]))
-        yield
+        yield False
         for step in self._stage.graph.steps:  # what one puts out, the next one below may hold
             if step.id in drains and step.id in self._stage.steps:
                 self._on_work(saved.due_cells(END_OF_TIME))
                 fragment.drain(step.id)
-                yield
+                yield False
 
 
 def _place(row: Row) -> tuple[str, int, int, str]:

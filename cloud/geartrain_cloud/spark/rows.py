@@ -19,7 +19,6 @@ from geartrain.errors import USER_ERRORS
 from geartrain.graph.conform import describe, raw_form
 from geartrain.graph.graph import DEAD_LETTERS, LATE, Step, key_step
 from geartrain.graph.operator import Services, Transform
-from geartrain.planning.shuffles import broadcast_ports
 from geartrain.records.batch import Batch, DeadLetter, Origin
 from geartrain.records.letters import Letter
 from geartrain.runtime.fragment import Fragment
@@ -91,25 +90,24 @@ class Router:
             for boundary in later.inputs:
                 self._below.setdefault(boundary.stream, []).append(boundary)
         self._key_bys: dict[str, Transform] = {}
-        steps = query.stages[stage].graph.steps
-        here = query.stages[stage].steps
-        self._spread = frozenset(s.id for s in steps if s.id in here and broadcast_ports(s))
 
     def reads(self, stream: str) -> bool:
         """Whether a later stage reads `stream`."""
         return stream in self._below
 
-    def drain(self, fragment: Fragment) -> Iterator[Routed]:
-        """All that left `fragment` since it was last asked."""
+    def drain(self, fragment: Fragment, *, by_all: bool = False) -> Iterator[Routed]:
+        """All that left `fragment` since it was last asked. by_all: every shard was fed the same since then,
+        so of what all of them have refused, this one hands out its share.
+        """
         while batches := fragment.take().batches:  # what cannot be encoded comes as letters in a second turn
             for stream, several in batches.items():
                 for batch in several:
-                    yield from self.route(stream, batch)
+                    yield from self.route(stream, batch, by_all=by_all)
 
-    def route(self, stream: str, batch: Batch) -> Iterator[Routed]:
-        """The records of one stream; what another query takes further goes nowhere."""
+    def route(self, stream: str, batch: Batch, *, by_all: bool = False) -> Iterator[Routed]:
+        """The records of one stream, as `drain`; what another query takes further goes nowhere."""
         if stream in (DEAD_LETTERS, LATE):
-            letters = self._letters(batch)
+            letters = self._letters(batch, by_all=by_all)
             if len(letters):
                 yield Routed(self._shard, 0, stream, pack(letters))
         elif stream in self._query.sinks:
@@ -179,25 +177,20 @@ class Router:
             batch = batch.take(kept)
             return _as_columns(codec.to_columns(batch.values), batch), batch
 
-    def _letters(self, batch: Batch) -> ColumnBatch:
-        """Dead letters that are this query's and this shard's to hand out.
-
-        A record that every shard gets is refused by each: its letter leaves where a record of its origin
-        would be dealt to, and so do those of the step's other input.
+    def _letters(self, batch: Batch, *, by_all: bool) -> ColumnBatch:
+        """Dead letters that are this query's and this shard's to hand out: one that every shard has leaves
+        where a record of its origin would be dealt to.
         """
         columns = self._letter.to_columns(batch.values)
         rows = _as_columns(columns, batch)
         ours = [
             row
             for row, step in enumerate(columns[0])
-            if step in self._query.owned and self._at_home(step, batch, row)
+            if step in self._query.owned and (not by_all or self._is_home(batch.origin(row)))
         ]
         return rows if len(ours) == len(rows) else take(rows, ours)
 
-    def _at_home(self, step: str, batch: Batch, row: int) -> bool:
-        if step not in self._spread:
-            return True
-        origin = batch.origin(row)
+    def _is_home(self, origin: Origin) -> bool:
         return home_of(origin.name, origin.number, origin.path, self._shards) == self._shard
 
 

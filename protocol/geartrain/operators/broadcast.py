@@ -25,7 +25,8 @@ M = TypeVar("M")
 S = TypeVar("S")
 
 MAIN, SMALL = 0, 1
-_TABLE = b"t"
+TABLE_KEY = b"t"
+"""Under which a broadcast keeps its table; every slot in the data centre has it whole."""
 _MAIN = b"m"
 
 
@@ -73,7 +74,7 @@ class _Broadcasting:
         rows = [HeldRow.of(batch, row) for row in range(len(batch))]
         if port == SMALL:
             rows = [row for at, row in enumerate(rows) if self._has_key(batch, at)]
-            self._keep_table(self._cells.get(_TABLE).small + rows)
+            self._keep_table(self._cells.get(TABLE_KEY).small + rows)
         elif rows:
             first = min(rows, key=HeldRow.order)
             self._keep_main(_MAIN + encode_key(first.order()), rows)
@@ -93,14 +94,14 @@ class _Broadcasting:
         ready: list[HeldRow[Any]] = []
         fold = False
         for key in self._cells.due(watermark):
-            if key == _TABLE:
+            if key == TABLE_KEY:
                 fold = True
                 continue
             waiting = self._cells.get(key).main
             ready += [row for row in waiting if row.time < watermark]
             self._keep_main(key, [row for row in waiting if row.time >= watermark])
         ready.sort(key=HeldRow.order)
-        versions = self._cells.get(_TABLE).small if ready or fold else []
+        versions = self._cells.get(TABLE_KEY).small if ready or fold else []
         out = self._results(ready, versions)
         if fold:
             self._keep_table(self._folded(versions, watermark))
@@ -146,9 +147,9 @@ class _Broadcasting:
                 due = row.time + 1
                 break
             seen.add(key)
-        cell = self._cells.get(_TABLE)
+        cell = self._cells.get(TABLE_KEY)
         cell.small = versions
-        self._cells.put(_TABLE, cell, due)
+        self._cells.put(TABLE_KEY, cell, due)
 
     def _folded(self, versions: list[HeldRow[Any]], watermark: int) -> list[HeldRow[Any]]:
         """The versions without those that a later one below the watermark replaced: no record that waits or

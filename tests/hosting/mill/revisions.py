@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 from geartrain import Context, Flow, Table, Task, agg, tumbling
@@ -20,9 +21,17 @@ class Counting(Task[Sum, Level]):
         ctx.emit(Level(value.count, ctx.state.count))
 
 
-def make(factor: float, *, levels: bool, windows: bool, again: bool = False, as_text: bool = False) -> Flow:
+def make(
+    factor: float,
+    *,
+    levels: bool,
+    windows: bool,
+    again: bool = False,
+    as_text: bool = False,
+    seen: bool = False,
+) -> Flow:
     """The sums of sensors; levels: with a step behind another shuffle; windows: with one beside, too; again:
-    with a third shuffle; as_text: with counts that no table of the others can hold.
+    with a third shuffle; as_text: with counts that no table of the others can hold; seen: with a broadcast.
     """
     flow = Flow("river")
     readings = flow.source("readings", TestingSource[Reading](), out=Reading, partitioned_by="sensor")
@@ -38,7 +47,20 @@ def make(factor: float, *, levels: bool, windows: bool, again: bool = False, as_
     if windows:
         seconds = readings.key_by("sensor", name="by_name").window(tumbling(timedelta(seconds=1)))
         seconds.aggregate("per_second", out=Second, readings=agg.count()).sink("second", Table("second"))
+    if seen:
+        readings.broadcast("looked", readings, sensors_so_far, key="sensor").sink("seen", Table("seen"))
     return flow
+
+
+REFUSED = 11.0
+"""The value of readings that `sensors_so_far` refuses."""
+
+
+def sensors_so_far(value: Reading, table: Mapping[str, Reading]) -> Sum:
+    """A reading with how many sensors there are up to it."""
+    if value.value == REFUSED:
+        raise ValueError("too much")
+    return Sum(value.sensor, len(table), value.value)
 
 
 def halved(value: Sum) -> Halved:
@@ -62,3 +84,4 @@ three = make(0.25, levels=True, windows=False)
 deep = make(0.25, levels=True, windows=False, again=True)
 counts_as_text = make(0.5, levels=True, windows=False, as_text=True)
 both = make(0.25, levels=True, windows=True)
+with_table = make(0.25, levels=True, windows=True, seen=True)
