@@ -3,7 +3,14 @@
 What each promises is in docs/sinks.md. `Table` is in `geartrain` itself, too: most flows need no other.
 """
 
-from geartrain.declarations.cloud_sink import ConsoleSink, KafkaSink, MqttSink, ParquetTable, PostgresTable
+from geartrain.declarations.cloud_sink import (
+    ConsoleSink,
+    KafkaSink,
+    MqttSink,
+    ParquetTable,
+    PostgresTable,
+    WebhookSink,
+)
 from geartrain.declarations.device_sink import Actuator, Delivery, JsonLinesFile
 from geartrain.declarations.sink import Sink, Table
 
@@ -18,4 +25,5 @@ __all__ = [
     "PostgresTable",
     "Sink",
     "Table",
+    "WebhookSink",
 ]

@@ -14,13 +14,16 @@ import pytest
 from geartrain import Table
 from geartrain.errors import GeartrainError
 from geartrain.schema import ColumnBatch, derive
+from geartrain.sinks import Sink, WebhookSink
 from geartrain_cloud.hosting.errors import NotYetError
 from geartrain_cloud.hosting.flow_store import FlowStore, Portion
 from geartrain_cloud.log.pack import pack
+from geartrain_cloud.sinks import webhook
 from geartrain_cloud.sinks.opening import SinkPlace, open_places
 from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.sinks.tables import rows
 from geartrain_cloud.spark.compile import HOSTED
+from tests.sinks.hooked import receiving
 from tests.spark.flows import Reading
 
 
@@ -37,12 +40,13 @@ def portion(count: int, letters: int = 0) -> Portion:
 class Kept:
     """A store on a file of its own, and the moments at which it may be held or not."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sink: Sink | None = None) -> None:
+        self.sink = sink or Table("readings")
         self.folder, self.changed = folder, threading.Event()
         self.store = self.open()
 
     def open(self, attach: bool = True) -> FlowStore:
-        place = SinkPlace("readings", Table("readings"), derive(Reading))
+        place = SinkPlace("readings", self.sink, derive(Reading))
         tables = open_places("f.1", [place], SqliteTables(self.folder / "t.sqlite", 0.05), self.folder)
         tables.attach(HOSTED, "identity", has_run=False) if attach else None
         return FlowStore(
@@ -103,6 +107,23 @@ def test_what_a_locked_table_does_not_take_is_parked_and_written_once(kept: Kept
     assert kept.store.repeated == 1
     assert kept.held() == ["s0", "s1", "s2", "s3"]
     kept.store.close()
+
+
+def test_a_webhook_whose_receiver_is_away_holds_the_flow_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook, "AWAY_S_MAX", 0.0)
+    with receiving() as hooks:
+        kept = Kept(tmp_path, WebhookSink("readings", url=hooks.url))
+        hooks.judge = lambda _: (503, "full")
+        kept.give(portion(0))
+        kept.until(lambda: "sink 'readings': http" in kept.store.held)
+        assert "answers 503 (full): it is asked again, no record is lost" in kept.store.held
+        kept.give(portion(1))
+        hooks.judge = lambda _: None
+        kept.until(lambda: not kept.store.held)
+        kept.store.close()
+        assert [body["sensor"] for body in hooks.held.values()] == ["s0", "s1"]
 
 
 def test_tables_that_are_slow_to_say_whether_they_can_change_are_asked_once(

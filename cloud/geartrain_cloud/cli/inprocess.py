@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
-from geartrain.declarations.cloud_sink import ConsoleSink, KafkaSink, MqttSink, ParquetTable, PostgresTable
+from geartrain.declarations.cloud_sink import (
+    ConsoleSink,
+    KafkaSink,
+    MqttSink,
+    ParquetTable,
+    PostgresTable,
+    WebhookSink,
+)
 from geartrain.declarations.device_sink import Actuator, JsonLinesFile
 from geartrain.declarations.sink import Sink, Table
 from geartrain.errors import ConfigError
@@ -324,6 +331,8 @@ def _left_out(graph: Graph, *, keeps: bool, how: RunOptions) -> Iterator[str]:
             yield f"sink {step.id}: nothing was published to {sink.topic or 'MQTT'}, {kept}"
         elif isinstance(sink, KafkaSink):
             yield f"sink {step.id}: nothing was written to Kafka's topic {sink.topic}, {kept}"
+        elif isinstance(sink, WebhookSink):
+            yield f"sink {step.id}: nothing was sent to its url, {kept}"
         elif isinstance(sink, ConsoleSink) and not how.console:
             yield f"sink {step.id}: nothing was printed beside --json, {kept}"
         elif isinstance(sink, ParquetTable) and not keeps:

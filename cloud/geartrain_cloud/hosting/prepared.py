@@ -13,14 +13,22 @@ from typing import Any
 import msgspec
 
 from geartrain.adapters.files import write_durable
-from geartrain.declarations.cloud_sink import ConsoleSink, KafkaSink, MqttSink, ParquetTable, PostgresTable
+from geartrain.declarations.cloud_sink import (
+    ConsoleSink,
+    KafkaSink,
+    MqttSink,
+    ParquetTable,
+    PostgresTable,
+    WebhookSink,
+)
 from geartrain.declarations.sink import Sink, Table
 from geartrain.schema import Schema
 from geartrain_cloud.hosting.errors import HostError, PreparationError
 from geartrain_cloud.sinks.opening import SinkPlace
 
 _KINDS: dict[str, type[Sink]] = {
-    kind.__name__: kind for kind in (Table, PostgresTable, ParquetTable, ConsoleSink, MqttSink, KafkaSink)
+    kind.__name__: kind
+    for kind in (Table, PostgresTable, ParquetTable, ConsoleSink, MqttSink, KafkaSink, WebhookSink)
 }
 
 

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from geartrain.declarations.cloud_sink import ConsoleSink, KafkaSink, MqttSink, ParquetTable, PostgresTable
+from geartrain.declarations.cloud_sink import (
+    ConsoleSink,
+    KafkaSink,
+    MqttSink,
+    ParquetTable,
+    PostgresTable,
+    WebhookSink,
+)
 from geartrain.declarations.sink import DeviceSink, Sink
 from geartrain.graph.graph import Graph
 from geartrain.schema import Schema, derive
@@ -76,6 +83,23 @@ def open_places(
     folder: for files of other sinks; evolving: as by `Tables.evolve`, so that tables may differ from these
     sinks, and become them with the next micro-batch that is written.
     """
+    stores = _openers(flow, folder)
+    if outbox is not None:
+        stores[OutgoingSink] = outbox
+    tables = Tables(own, stores)
+    try:
+        if evolving:
+            tables.evolve([place.layout for place in places])
+        for place in () if evolving else places:
+            tables.declare(place.id, place.sink, place.schema)
+    except BaseException:
+        tables.close()
+        raise
+    return tables
+
+
+def _openers(flow: str, folder: Path) -> dict[type[Sink], Callable[[], Store]]:
+    """How the store of each kind of sink is opened."""
 
     def postgres() -> Store:
         from geartrain_cloud.sinks.postgres import PostgresTables
@@ -102,22 +126,16 @@ def open_places(
 
         return KafkaTopics(flow)
 
-    stores: dict[type[Sink], Callable[[], Store]] = {
+    def webhooks() -> Store:
+        from geartrain_cloud.sinks.webhook import Webhooks
+
+        return Webhooks()
+
+    return {
         PostgresTable: postgres,
         ParquetTable: parquet,
         ConsoleSink: console,
         MqttSink: mqtt,
         KafkaSink: kafka,
+        WebhookSink: webhooks,
     }
-    if outbox is not None:
-        stores[OutgoingSink] = outbox
-    tables = Tables(own, stores)
-    try:
-        if evolving:
-            tables.evolve([place.layout for place in places])
-        for place in () if evolving else places:
-            tables.declare(place.id, place.sink, place.schema)
-    except BaseException:
-        tables.close()
-        raise
-    return tables

@@ -200,11 +200,7 @@ class Tables:
         own, others = self._dealt(rows)
         for store, several in others.items():
             store.write(query, batch_id, positions, several)
-            for sink, reason, batch in (
-                store.returned(query, batch_id) if isinstance(store, Returning) else ()
-            ):
-                letters = self._letters(sink, batch, dict.fromkeys(range(len(batch)), reason))
-                own.setdefault(DEAD_LETTERS, []).append(letters)
+            self._take_back(store, query, batch_id, own)
         return self.own.write(query, batch_id, positions, own, log_rows)
 
     def catch_up(
@@ -218,10 +214,17 @@ class Tables:
                 store.catch_up(query, batch_id, positions, several)
             elif not held:
                 store.write(query, batch_id, positions, several)
+                self._take_back(store, query, batch_id, own)
         if not held:
             return self.own.write(query, batch_id, positions, own, log_rows)
         self.own.pass_over(query, batch_id)
         return False
+
+    def _take_back(self, store: Store, query: str, batch_id: int, own: dict[str, list[ColumnBatch]]) -> None:
+        """Have what a store did not take of a micro-batch be dead letters of the flow's own file."""
+        for sink, reason, batch in store.returned(query, batch_id) if isinstance(store, Returning) else ():
+            letters = self._letters(sink, batch, dict.fromkeys(range(len(batch)), reason))
+            own.setdefault(DEAD_LETTERS, []).append(letters)
 
     def stands(self, query: str) -> list[Mapping[str, int]]:
         """The positions at which stores hold what `query` has written, the flow's own file first."""
@@ -239,6 +242,8 @@ class Tables:
         for store in self._opened.values():
             if isinstance(store, Keeping):
                 store.adopt(query, checkpoint, positions)
+            else:
+                store.attach(query, checkpoint, has_run=False)
         self.own.adopt(query, checkpoint, positions)
 
     def _dealt(

@@ -1,4 +1,4 @@
-"""Sinks in the cloud beside the flow's own tables: another database, files, lines to look at, a topic.
+"""Sinks in the cloud beside the flow's own tables: another database, files, lines, a topic, an address.
 
 Last on a record's path; `geartrain_cloud.sinks` writes them, and says which are exactly once and which at
 least once.
@@ -7,8 +7,11 @@ least once.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from geartrain.declarations.options import FilePath
+import msgspec
+
+from geartrain.declarations.options import FilePath, Positive
 from geartrain.declarations.sink import Sink
 
 
@@ -115,3 +118,36 @@ class KafkaSink(Sink):
     marks: str = "geartrain-marks"
     properties: dict[str, str] = field(default_factory=dict)
     properties_file: FilePath = ""
+
+
+@dataclass(frozen=True)
+class WebhookSink(Sink):
+    """Records of JSON to an HTTP address: at least once, each request with a key that is equal in a
+    repetition.
+
+    Args:
+        name: what the sink is called.
+        key: not used.
+        url: where to POST, such as `https://hooks.example/alerts`. A redirection is not followed.
+        rows_max: how many records a request carries at the most. With 1, its body is the record; with more,
+            it is a list.
+        timeout_s: how long a request may take, seconds.
+        headers: headers of each request that are no secret.
+        headers_file: a file of lines `NAME: VALUE` that stand above these, which only its owner may read: the
+            place for tokens.
+        ca: the file of the certificate authority; empty for the system's.
+        certificate: the file of the client's certificate.
+        private_key: the file of its key.
+
+    Raises:
+        FlowError: for a name that cannot name a table.
+    """
+
+    url: str = ""
+    rows_max: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
+    timeout_s: Positive = 10.0
+    headers: dict[str, str] = field(default_factory=dict)
+    headers_file: FilePath = ""
+    ca: FilePath = ""
+    certificate: FilePath = ""
+    private_key: FilePath = ""

@@ -1,0 +1,111 @@
+"""Who takes the requests of a webhook: its name, what protects the way to it, and the headers it asks for.
+
+Read before a request is made, so a header file or a certificate that was renewed counts from the next one on.
+Guarantees: no secret stands in an option, and no value of a header in a sentence. A header file that others
+may read is refused. With https, the receiver's certificate and name are always checked.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
+
+from geartrain.adapters.tls import BrokerTable, check_private, context_of
+from geartrain.declarations.cloud_sink import WebhookSink
+from geartrain.errors import ConfigError
+from geartrain_cloud.sinks.layout import TableError
+
+_OURS = frozenset(("content-length", "content-type", "host", "idempotency-key", "transfer-encoding"))
+_SECRET = re.compile(r"authorization|cookie|token|secret|password|api-?key", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
+_HIDDEN_CHARS_MIN = 4
+"""A shorter value of a header is no secret that could be hidden: it is part of any text."""
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """name: its scheme and host, for sentences; the rest of an address may be a secret."""
+
+    name: str
+    tls: ssl.SSLContext | None
+    headers: Mapping[str, str]
+    secrets: tuple[str, ...]
+
+    def hide(self, text: str) -> str:
+        """A text of the receiver's without what the header file holds."""
+        for secret in self.secrets:
+            text = text.replace(secret, "…")
+        return text
+
+
+def receiver_of(sink_id: str, sink: WebhookSink) -> Receiver:
+    """The receiver of a sink; raises `TableError` for options that cannot be."""
+    where = f"sink {sink_id!r}"
+    parts = _parts(sink.url)
+    if parts is None:
+        raise TableError(
+            f"{where}: its url is no address, such as https://hooks.example/alerts: set url in the flow or "
+            f"under [steps.{sink_id}]"
+        )
+    if parts.username is not None:
+        raise TableError(f"{where}: its url holds a name or a password: write them to a headers_file")
+    try:
+        tls = _context(sink_id, sink, is_secure=parts.scheme == "https")
+        given = dict(_checked(where, "headers", sink.headers.items()))
+        if secret := next((name for name in given if _SECRET.search(name)), None):
+            raise ConfigError(f"{where}: headers hold {secret}: write it to a file, and set headers_file")
+        filed = dict(_checked(where, "headers_file", _in_file(where, sink.headers_file)))
+    except ConfigError as error:
+        raise TableError(str(error)) from None
+    name = f"{parts.scheme}://{parts.netloc}"
+    words = {word for value in filed.values() for word in (value, *value.split())}
+    secrets = sorted((word for word in words if len(word) >= _HIDDEN_CHARS_MIN), key=len, reverse=True)
+    return Receiver(name, tls, given | filed, tuple(secrets))
+
+
+def _parts(url: str) -> SplitResult | None:
+    """The parts of an address, None where it is none."""
+    try:
+        parts = urlsplit(url)
+        is_whole = bool(parts.hostname) and parts.port != 0 and parts.scheme in ("http", "https")
+    except ValueError:
+        return None
+    return parts if is_whole and url.isascii() and url.isprintable() and " " not in url else None
+
+
+def _context(sink_id: str, sink: WebhookSink, *, is_secure: bool) -> ssl.SSLContext | None:
+    if not is_secure and (sink.ca or sink.certificate or sink.private_key):
+        raise ConfigError(f"sink {sink_id!r}: ca, certificate and private_key are for a url with https://")
+    table = BrokerTable("", is_secure, sink.ca, sink.certificate, sink.private_key)
+    return context_of(table, Path(), f"steps.{sink_id}", "private_key")
+
+
+def _in_file(where: str, name: str) -> Iterator[tuple[str, str]]:
+    if not name:
+        return
+    check_private(f"{where}: headers_file", Path(name))
+    try:
+        lines = Path(name).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{where}: headers_file {name} cannot be read: {error}") from None
+    for number, line in enumerate(lines, 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            header, colon, value = line.partition(":")
+            if not colon:  # the line itself may be a secret
+                raise ConfigError(f"{where}: headers_file {name}, line {number}: write NAME: VALUE")
+            yield header.strip(), value.strip()
+
+
+def _checked(where: str, option: str, headers: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    for number, (name, value) in enumerate(headers, 1):
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"{where}: {option}: header {number} has a name that cannot be one")
+        if name.lower() in _OURS:
+            raise ConfigError(f"{where}: {option}: {name} is for the sink to say: leave it out")
+        if not value.isascii() or not value.isprintable():
+            raise ConfigError(f"{where}: {option}: the value of {name} has characters that no header takes")
+        yield name, value
