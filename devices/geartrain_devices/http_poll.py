@@ -1,8 +1,10 @@
 """Ask an HTTP address again and again, and make records of the JSON that it answers.
 
 For devices and services that are asked rather than speak. A source without positions: what was not asked for
-is not known. Guarantees: an answer equal to the one before gives nothing. One that fails is logged and asked
-for again at the next turn. An answer that is no such record leaves as a dead letter with its bytes.
+is not known. Guarantees: an answer equal to the one before gives nothing, and a server that knows whether it
+has changed need not send it. With `keep`, that holds over a restart, and of an answer that was read in part
+the rest comes. A request that fails is logged and made again at the next turn. An answer that is no such
+record leaves as a dead letter with its bytes.
 """
 
 from __future__ import annotations
@@ -12,16 +14,20 @@ import logging
 from collections.abc import Sequence
 from dataclasses import field
 from functools import partial
+from http import HTTPStatus
 from http.client import HTTPException
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import msgspec
 
-from geartrain.declarations.options import Count, Positive
+from geartrain.declarations.options import Count, FilePath, Positive
 from geartrain.errors import SourceError
 from geartrain.source import Source, Split
+from geartrain_devices.http_place import NOTHING, Answered, HttpPlace, answered
 from geartrain_devices.json_fields import DOCUMENT_BYTES_MAX, JsonFields, now_us, parse_path
 from geartrain_devices.live import LiveBufferSplit
 
@@ -37,6 +43,8 @@ class HttpPoll(Source[T]):
     Args:
         url: the address.
         every_s: how long to wait between two requests, seconds.
+        keep: a folder of the source's own, where it notes its last answer, so that the same one gives nothing
+            after a restart either; empty for none.
         items: the path of a list whose elements are the records, empty where an answer is one record.
         time: the path of the event time in a record, empty where the time of the answer is meant.
         time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
@@ -49,6 +57,7 @@ class HttpPoll(Source[T]):
 
     url: str = ""
     every_s: Positive = 10.0
+    keep: FilePath = ""
     items: str = ""
     time: str = ""
     time_unit: str = "s"
@@ -76,35 +85,83 @@ class HttpPoll(Source[T]):
             raise SourceError(f"source {step}: items: {error}") from None
         fields = JsonFields(f"source {step}", out, self.time, self.time_unit, self.fields)
         bound_us = self.out_of_orderness_ms * 1_000
-        drive = partial(_ask, self.url, self.every_s, items, fields)
-        return [LiveBufferSplit(f"{device}/{step}", drive, out_of_orderness_us=bound_us)]
+        keep = Path(self.keep) if self.keep else None
+        asking = _Asking(f"source {step}", self.url, self.every_s, items, fields, keep)
+        return [LiveBufferSplit(f"{device}/{step}", asking.run, out_of_orderness_us=bound_us)]
 
 
-async def _ask(
-    url: str, every_s: float, items: tuple[str | int, ...], fields: JsonFields, split: LiveBufferSplit
-) -> None:
-    """Push the records of every new answer until cancelled."""
-    last = b""
-    while True:
+class _Asking:
+    """The requests of one split."""
+
+    def __init__(
+        self,
+        where: str,
+        url: str,
+        every_s: float,
+        items: tuple[str | int, ...],
+        fields: JsonFields,
+        keep: Path | None,
+    ) -> None:
+        self._where, self._url, self._every_s = where, url, every_s
+        self._items, self._fields, self._keep = items, fields, keep
+
+    async def run(self, split: LiveBufferSplit) -> None:
+        """Push the records of every new answer until cancelled; raises `SourceError`."""
+        place = None
+        if self._keep is not None:
+            place = HttpPlace(self._where, split.name, self._url, self._keep)
         try:
-            answer = await asyncio.to_thread(_get, url)
-        except (OSError, HTTPException, ValueError) as error:
-            _LOG.warning("source %s: %s does not answer: %s", split.name, url, error)
-        else:
-            if answer != last:
-                for raw in _records(answer, items):
-                    split.push(raw, partial(_read, fields))
-            last = answer
-        await asyncio.sleep(every_s)
+            last = NOTHING if place is None else place.at(split.began_at)
+            number = split.began_at
+            while True:
+                try:
+                    answer = await asyncio.to_thread(_get, self._url, last)
+                except (OSError, HTTPException, ValueError) as error:
+                    _LOG.warning("source %s: %s does not answer: %s", split.name, self._url, error)
+                else:
+                    if answer is not None:
+                        last, raws = self._new(answer, last)
+                        if place is not None:
+                            await asyncio.to_thread(place.keep, last, number + len(raws))
+                        for raw in raws:
+                            await split.room(len(raw))
+                            split.push(raw, partial(_read, self._fields))
+                        number += len(raws)
+                await asyncio.sleep(self._every_s)
+        finally:
+            if place is not None:
+                place.close()
+
+    def _new(self, answer: _Answer, last: Answered) -> tuple[Answered, list[bytes]]:
+        """An answer as it is kept, and those of its records that were not given."""
+        raws = _records(answer.body, self._items)
+        now = answered(answer.body, answer.etag, answer.modified, answer.date, len(raws))
+        return now, raws[last.records :] if now.digest == last.digest else raws
 
 
-def _get(url: str) -> bytes:
-    """The body of an answer; raises `OSError`, `HTTPException` or `ValueError`."""
-    with urlopen(url, timeout=_TIMEOUT_S) as response:  # noqa: S310 - open() checked the scheme
-        body = bytes(response.read(DOCUMENT_BYTES_MAX + 1))
+class _Answer(msgspec.Struct, frozen=True):
+    """A body, and the headers ETag, Last-Modified and Date, each empty where there is none."""
+
+    body: bytes
+    etag: str
+    modified: str
+    date: str
+
+
+def _get(url: str, last: Answered) -> _Answer | None:
+    """An answer, None for one that is still the last; raises `OSError`, `HTTPException` or `ValueError`."""
+    request = Request(url, headers=last.conditions)  # noqa: S310 - open() checked the scheme
+    try:
+        with urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310 - open() checked the scheme
+            body = bytes(response.read(DOCUMENT_BYTES_MAX + 1))
+            found = [response.headers.get(name, "") for name in ("ETag", "Last-Modified", "Date")]
+    except HTTPError as error:
+        if error.code == HTTPStatus.NOT_MODIFIED and last.conditions:
+            return None
+        raise
     if len(body) > DOCUMENT_BYTES_MAX:
         raise ValueError(f"its answer is longer than {DOCUMENT_BYTES_MAX} bytes")
-    return body
+    return _Answer(body, *found)
 
 
 def _records(answer: bytes, items: tuple[str | int, ...]) -> list[bytes]:

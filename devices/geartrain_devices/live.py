@@ -74,6 +74,8 @@ class LiveBufferSplit:
         self._held = dict[str, tuple[int, int]]()
         self._lost = Counter[str]()
         self._drained = asyncio.Event()
+        self.began_at = 0
+        """Where its first read began: the number of the first record that comes."""
 
     def lost(self, count: int, why: str) -> None:
         """Note that `count` records were dropped before they were read; a dead letter says so, and why."""
@@ -117,6 +119,7 @@ class LiveBufferSplit:
     async def read(self, position: int, limit: int) -> Batch:
         """What has come since the last read, up to `limit`; raises what stopped the driver."""
         if self._task is None:
+            self.began_at = position
             self._task = asyncio.ensure_future(self._drive(self))
         elif self._task.done():
             self._task.result()
