@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,11 +26,12 @@ from geartrain.declarations.sink import Sink
 from geartrain.errors import ConfigError
 from geartrain.records.event_time import format_time
 from geartrain.schema import ColumnBatch, Schema
-from geartrain_cloud.sinks.binding import NOTHING, Binding, Mark
+from geartrain_cloud.sinks.binding import Mark
 from geartrain_cloud.sinks.evolution import Evolution
 from geartrain_cloud.sinks.layout import Layout, TableError
+from geartrain_cloud.sinks.marked import MarkedStore
 from geartrain_cloud.sinks.rows import plain_rows, row_id
-from geartrain_cloud.sinks.store import Rows, is_reached
+from geartrain_cloud.sinks.store import Rows
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -73,15 +74,13 @@ class Said(NamedTuple):
     value: bytes
 
 
-class KafkaTopics:
+class KafkaTopics(MarkedStore[Way]):
     """The Kafka sinks of one flow. Used from one thread at a time."""
 
     def __init__(self, flow: str) -> None:
-        self._flow = flow
+        super().__init__(flow)
         self._sinks: dict[str, tuple[KafkaSink, Schema, Way]] = {}
         self._clusters: dict[Way, Cluster] = {}
-        self._bound: dict[str, str] = {}
-        self._joining: set[Way] = set()
 
     def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
         """Say what comes; raises `TableError` for options that cannot be."""
@@ -103,39 +102,21 @@ class KafkaTopics:
         self._sinks = {}
         for layout in layouts:
             self.declare(layout.sink, layout.table, layout.schema)
-        wanted = {way for _, _, way in self._sinks.values()}
-        for way in set(self._clusters) - wanted:
+        for way in known - {way for _, _, way in self._sinks.values()}:
             self._clusters.pop(way).close()
-        self._joining = (self._joining & wanted) | (wanted - known)
+        self._replace(known)
 
-    def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
-        """Bind a query to its checkpoint in every cluster; raises `TableError` where they differ."""
-        for way, cluster in self._clusters.items():
-            held = cluster.mark(query)
-            if held is None and way in self._joining:
-                continue
-            if self._binding(cluster, query).check_checkpoint(held, checkpoint, has_run=has_run):
-                cluster.write(query, Mark(checkpoint, -1, {}), ())
-        self._bound[query] = checkpoint
+    def _places(self) -> Iterable[Way]:
+        return self._clusters
 
-    def _binding(self, cluster: Cluster, query: str) -> Binding:
-        kind = f"topic {cluster.way.marks}"
-        return Binding(f"query {query!r} of flow {self._flow}", f"Kafka at {cluster.way.brokers}", kind)
+    def _named(self, place: Way) -> tuple[str, str]:
+        return f"Kafka at {place.brokers}", f"topic {place.marks}"
 
-    def stands(self, query: str) -> list[Mapping[str, int]]:
-        """The positions at which the clusters hold what a query has written."""
-        found = (cluster.mark(query) for cluster in self._clusters.values())
-        return [mark.positions for mark in found if mark is not None and mark.positions]
+    def _mark(self, place: Way, query: str) -> Mark | None:
+        return self._clusters[place].mark(query)
 
-    def adopt(self, query: str, checkpoint: str, positions: Mapping[str, int] | None = None) -> None:
-        """Bind a query to a checkpoint that was made again; what is held of it stays, at `positions` where
-        these are given.
-        """
-        for cluster in self._clusters.values():
-            ends = (cluster.mark(query) or NOTHING).positions
-            kept = positions if ends and positions is not None else ends
-            cluster.write(query, Mark(checkpoint, -1, kept), ())
-        self._bound[query] = checkpoint
+    def _put(self, place: Way, query: str, mark: Mark, rows: Rows) -> None:
+        self._clusters[place].write(query, mark, self._messages(rows, place))
 
     def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
         """The rows whose message is too large."""
@@ -147,33 +128,6 @@ class KafkaTopics:
             for row, size in enumerate(sizes)
             if size > limit - _OVERHEAD_BYTES
         }
-
-    def write(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
-        """Write a micro-batch, in one transaction a cluster; raises `TableError`."""
-        for cluster in self._clusters.values():
-            self._write(cluster, query, batch_id, positions, rows)
-
-    def catch_up(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
-        """As `write`, but a cluster that stands at `positions` or beyond takes no message."""
-        for cluster in self._clusters.values():
-            held = cluster.mark(query)
-            if held is None or not is_reached(held.positions, positions):
-                self._write(cluster, query, batch_id, positions, rows)
-            else:
-                cluster.write(query, held._replace(batch_id=max(batch_id, held.batch_id)), ())
-
-    def _write(
-        self, cluster: Cluster, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows
-    ) -> None:
-        held = cluster.mark(query)
-        if cluster.way in self._joining and (held is None or held.batch_id < batch_id - 1):
-            self._binding(cluster, query).check_checkpoint(held, self._bound[query], has_run=False)
-            held = Mark(self._bound[query], batch_id - 1, {} if held is None else held.positions)
-        held = held or NOTHING
-        if not self._binding(cluster, query).holds(held, batch_id, positions):
-            messages = (said for said in self._messages(rows, cluster.way))
-            cluster.write(query, Mark(held.checkpoint, batch_id, positions), messages)
-        self._joining.discard(cluster.way)
 
     def _messages(self, rows: Rows, way: Way) -> Iterator[Said]:
         for sink_id, batches in rows.items():
