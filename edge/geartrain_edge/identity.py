@@ -8,6 +8,7 @@ library for certificates. Guarantees: key and certificate change together, in on
 from __future__ import annotations
 
 import os
+import ssl
 from pathlib import Path
 
 import msgspec
@@ -50,6 +51,16 @@ class Identity:
             raise ConfigError(f"{self.file} cannot be read: {error.strerror or error}") from None
         except (ValueError, KeyError):
             raise ConfigError(f"{self.file} does not say when it ends: join anew") from None
+
+    def certificate(self) -> bytes:
+        """The certificate that is there, DER; raises `ConfigError` where none can be read."""
+        try:
+            text = self.file.read_text(encoding="ascii")
+            return ssl.PEM_cert_to_DER_cert(text[text.index(ssl.PEM_HEADER) :])
+        except OSError as error:
+            raise ConfigError(f"{self.file} cannot be read: {error.strerror or error}") from None
+        except ValueError:
+            raise ConfigError(f"{self.file} holds no certificate: join anew") from None
 
 
 def identity_text(term: Term, key: bytes, certificate: str) -> bytes:

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from geartrain_edge.bundles.request import Answer
-from geartrain_edge.parent.fetching import _start
+from geartrain_edge.parent.short_process import started
 
 
 def test_it_imports_no_module_of_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("msgspec", "ssl", "tuf"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('a module of the working folder')\n")
     monkeypatch.chdir(tmp_path)
-    said, _ = _start().communicate(b"{", timeout=60)
+    said, _ = started("geartrain_edge.bundles.fetch").communicate(b"{", timeout=60)
     answer = msgspec.json.decode(said, type=Answer)
     assert answer.why.startswith("the request cannot be read")

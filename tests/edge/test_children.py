@@ -56,7 +56,7 @@ def test_what_an_app_leaves_behind_is_reaped(device: Device) -> None:
 HELPERS = """
 import asyncio, os, signal, subprocess, sys, time
 from geartrain_edge.parent.children import ForkServer
-from geartrain_edge.parent.fetching import _start
+from geartrain_edge.parent.short_process import started
 
 def is_over(pid, within_s=60.0):
     until_s = time.monotonic() + within_s
@@ -66,7 +66,7 @@ def is_over(pid, within_s=60.0):
 
 async def story():
     family = ForkServer()
-    fetch = _start()
+    fetch = started("geartrain_edge.bundles.fetch")
     fetch.kill()
     is_over(fetch.pid)
     family.reap_strays()

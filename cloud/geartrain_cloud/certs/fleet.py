@@ -164,7 +164,11 @@ class Fleet:
 
     def fingerprint(self) -> str:
         """What tells the authority from others: `sha256:` and 64 hexadecimal digits."""
-        return f"sha256:{pki.fingerprint(pki.load_certificate(self._read(self.ca), str(self.ca)))}"
+        return f"sha256:{pki.fingerprint(self.authority())}"
+
+    def authority(self) -> Certificate:
+        """The certificate of the authority."""
+        return pki.load_certificate(self._read(self.ca), str(self.ca))
 
     def _enter(self, kind: str, name: str, made: Certificate, known: list[Issued]) -> Issued:
         """Note a certificate durably, before anybody has it."""
@@ -202,7 +206,7 @@ class Fleet:
         if not self.ca.exists() or not self.ca_key.exists():
             raise CertificateError(f"there is no authority in {self.folder}: run gear certs init first")
         return pki.Authority(
-            pki.load_certificate(self._read(self.ca), str(self.ca)),
+            self.authority(),
             pki.load_key(self._read(self.ca_key), str(self.ca_key)),
         )
 

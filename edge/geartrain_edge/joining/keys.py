@@ -22,7 +22,7 @@ def new_key() -> bytes:
 def request_for(key: bytes) -> str:
     """The signing request for a key, PEM; who signs it gives the name. Raises `JoinError`."""
     request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
-    return request.sign(_key(key), hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+    return request.sign(private_key(key), hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
 
 def end_of(certificate: str, key: bytes, device: str) -> float:
@@ -30,7 +30,7 @@ def end_of(certificate: str, key: bytes, device: str) -> float:
     try:
         found = x509.load_pem_x509_certificate(certificate.encode())
         names = [name.value for name in found.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
-        fits = found.public_key() == _key(key).public_key() and names == [device]
+        fits = found.public_key() == private_key(key).public_key() and names == [device]
     except ValueError as error:
         raise JoinError(f"the platform sent a certificate that cannot be read: {error}") from None
     if not fits:
@@ -38,7 +38,8 @@ def end_of(certificate: str, key: bytes, device: str) -> float:
     return found.not_valid_after_utc.timestamp()
 
 
-def _key(pem: bytes) -> ec.EllipticCurvePrivateKey:
+def private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
+    """The key of this device out of a PEM file; raises `JoinError`."""
     try:
         key = serialization.load_pem_private_key(pem, None)
     except ValueError as error:

@@ -7,11 +7,7 @@ parent's wait for it. What it says is taken from what it prints, which is bounde
 from __future__ import annotations
 
 import asyncio
-import signal
-import subprocess
-import sys
 from collections.abc import Collection
-from typing import Any
 
 import msgspec
 
@@ -21,11 +17,11 @@ from geartrain_edge.bundles.folder import BundleFolder
 from geartrain_edge.bundles.request import Answer, Request
 from geartrain_edge.identity import Identity
 from geartrain_edge.parent.config import DeviceConfig
+from geartrain_edge.parent.short_process import said_by
 
 FETCH_S_MAX = 3_600.0
 """So long may all of it take, on a slow link, too."""
 _MODULE = "geartrain_edge.bundles.fetch"
-_SAID_BYTES_MAX = 1 << 16
 
 
 class FetchProcesses:
@@ -53,54 +49,15 @@ class FetchProcesses:
         kept = tuple(sorted(keep))
         where = (str(self._root), self._url, ca, identity)
         request = Request(*where, code, kept, self._programs, self._floor_bytes, self._patience_s)
-        popen = _start()
         try:
-            async with asyncio.timeout(FETCH_S_MAX):
-                said = await _exchange(popen, msgspec.json.encode(request))
+            said = await said_by(_MODULE, msgspec.json.encode(request), FETCH_S_MAX)
         except TimeoutError:
             raise FetchError(f"fetching has taken longer than {FETCH_S_MAX / 60:.0f} minutes") from None
-        finally:
-            _end(popen)
+        except OSError as error:
+            raise FetchError(
+                f"no process can be started to fetch bundles: {error.strerror or error}"
+            ) from None
         _judge(said)
-
-
-def _start() -> subprocess.Popen[bytes]:
-    try:
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", _MODULE],  # no module of the working folder: it has the device's key
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            process_group=0,  # Ctrl-C is for the parent; in a session of its own it would pass for an app's
-        )
-    except OSError as error:
-        raise FetchError(f"no process can be started to fetch bundles: {error.strerror or error}") from None
-
-
-async def _exchange(popen: subprocess.Popen[bytes], request: bytes) -> bytes:
-    """Give the process its request, which a pipe holds at once or in pieces; the end of what it prints."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=_SAID_BYTES_MAX)
-    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), popen.stdout)
-    writing: Any
-    writing, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, popen.stdin)
-    try:
-        writing.write(request)
-        writing.write_eof()
-        said = b""
-        while part := await reader.read(_SAID_BYTES_MAX):
-            said = (said + part)[-_SAID_BYTES_MAX:]
-        return said
-    finally:
-        writing.close()
-        transport.close()
-
-
-def _end(popen: subprocess.Popen[bytes]) -> None:
-    """It is over when this returns."""
-    if popen.poll() is None:
-        popen.send_signal(signal.SIGKILL)
-    popen.wait()
 
 
 def _judge(said: bytes) -> None:

@@ -19,6 +19,8 @@ from geartrain.control.states import (
     AppReport,
     Kept,
     RunningProgram,
+    SealedSecret,
+    SecretReport,
     State,
 )
 from geartrain.errors import DiskError, NetError
@@ -86,6 +88,22 @@ class Programs(Protocol):
         ...
 
 
+class HeldSecrets(Protocol):
+    """What is told which secrets the device is to have; `Told.changed` is set with what it says."""
+
+    def want(self, secrets: tuple[SealedSecret, ...]) -> None:
+        """Have these from now on, and no others that the platform has sent; returns at once."""
+        ...
+
+    def reports(self) -> tuple[SecretReport, ...]:
+        """The secrets that are asked for, as they are now."""
+        ...
+
+    def certificate(self) -> bytes:
+        """The certificate that they are sealed for, DER; empty where none are asked for."""
+        ...
+
+
 class InstalledProgram:
     """`Programs` of a device that takes none over the air."""
 
@@ -115,11 +133,15 @@ class DeviceLane:
         program: RunningProgram | None = None,
         policy: ReceiverPolicy | None = None,
         programs: Programs | None = None,
+        secrets: HeldSecrets | None = None,
     ) -> None:
-        """program: what runs, which is reported; programs: what is told of another one."""
+        """program: what runs, which is reported; programs: what is told of another one; secrets: what is told
+        of those that the platform sends, None where it can send none.
+        """
         self._device, self._net, self._store, self._told = device, net, store, told
         self._clock, self._randomness = clock, randomness
         self._program, self._policy, self._programs = program, policy, programs or InstalledProgram()
+        self._secrets = secrets
         self._connector = Connector(clock, randomness, BACKOFF)
         self._timer, self._due = MovingTimer(clock), asyncio.Event()
         self._heard = 0
@@ -160,6 +182,8 @@ class DeviceLane:
                     _LOG.info("device %s: applies desired state %d", self._device, event.state.serial)
                     self._told.apply(event.state)
                     self._programs.want(event.state.program)
+                    if self._secrets is not None:
+                        self._secrets.want(event.state.secrets)
                     self._look()
                     self._machine.applied(self._clock.monotonic_s())
             if self._machine.is_heard:
@@ -183,10 +207,10 @@ class DeviceLane:
             self._moved()
 
     def _look(self) -> None:
-        programs = self._programs
-        self._machine.changed(
-            self._told.reports(), self._clock.monotonic_s(), programs.why, went_back=programs.went_back
-        )
+        programs, now_s = self._programs, self._clock.monotonic_s()
+        self._machine.changed(self._told.reports(), now_s, programs.why, went_back=programs.went_back)
+        if self._secrets is not None:
+            self._machine.holds(self._secrets.reports(), self._secrets.certificate(), now_s)
 
     def _moved(self) -> None:
         for name, count in self._machine.counters.items():

@@ -24,7 +24,7 @@ from geartrain.adapters.service_notes import noted_service
 from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.concurrency.groups import first_of
-from geartrain.control.states import RunningProgram
+from geartrain.control.states import CAN, SECRETS, RunningProgram
 from geartrain.errors import ConfigError, DiskError, GeartrainError
 from geartrain.ports import Clock, Randomness
 from geartrain.printable import printable
@@ -38,6 +38,7 @@ from geartrain_edge.parent.kept_file import KEPT_FILE, KeptFile
 from geartrain_edge.parent.lane import DeviceLane
 from geartrain_edge.parent.processes import AgentProcesses
 from geartrain_edge.parent.renewing import Renewal
+from geartrain_edge.parent.secrets import PlatformSecrets
 from geartrain_edge.parent.upgrading import Upgrade
 from geartrain_edge.programs.choice import INSTALLED, noted
 from geartrain_edge.programs.launch import LOCK_FILE, PROGRAM_VARIABLE, Alarm, relaunch
@@ -127,15 +128,21 @@ async def _run(config: DeviceConfig) -> int | Mapping[str, str]:
     apps = _apps(config, turn, clock, randomness)
     upgrade = _upgrade(config, turn, apps, clock, randomness) if config.platform else None
     code = "" if _running() == INSTALLED else _running()
-    program = RunningProgram(geartrain.__version__, code, machine())
+    can = tuple(one for one in CAN if one != SECRETS or config.platform)
+    program = RunningProgram(geartrain.__version__, code, machine(), can)
     kept = KeptFile(config.state)
-    lane = DeviceLane(config.device, net, kept, apps, clock, randomness, program, programs=upgrade)
+    secrets = PlatformSecrets(config, turn, apps.changed, clock) if config.platform else None
+    lane = DeviceLane(
+        config.device, net, kept, apps, clock, randomness, program, programs=upgrade, secrets=secrets
+    )
     _LOG.info("device %s: broker %s", config.device, net)
     async with noted_service(lambda: _status(apps)) as notes, asyncio.TaskGroup() as group:
         signals = EndSignals(ended.set, notes.stopping)
         works = [group.create_task(apps.run()), group.create_task(lane.run())]
         if config.platform:
             works.append(group.create_task(Renewal(config, clock, randomness).run()))
+        if secrets is not None:
+            works.append(group.create_task(secrets.run()))
         changes = None if upgrade is None else group.create_task(_until_replaced(upgrade, ended))
         await ended.wait()
         taken = notes.hand_on() if changes and changes.done() and not signals.was_heard else None

@@ -23,11 +23,14 @@ from geartrain.control.states import (
     Desired,
     Kept,
     Reported,
+    SealedSecret,
+    SecretReport,
     State,
     Wanted,
 )
 from geartrain.control.summed import check_sum, check_version, with_checksum
-from geartrain.errors import WireError
+from geartrain.declarations.secrets import check_secret_name
+from geartrain.errors import ConfigError, WireError
 from geartrain.wire.parsing import INT64_MAX, check_size, parse
 from geartrain.wire.topics import check_name
 
@@ -57,7 +60,11 @@ def encode_state(state: State, limits: LaneLimits = LANE_LIMITS) -> bytes:
         for app in state.apps
     ]
     try:
-        raw = pb.State(serial=state.serial, apps=apps, purged=state.purged)
+        secrets = [
+            pb.State.Secret(app=one.app, name=one.name, version=one.version, sealed=one.sealed)
+            for one in state.secrets
+        ]
+        raw = pb.State(serial=state.serial, apps=apps, purged=state.purged, secrets=secrets)
         if state.program == INSTALLED_PROGRAM:
             raw.installed_program = True
         else:
@@ -87,7 +94,9 @@ def decode_state(data: bytes, limits: LaneLimits = LANE_LIMITS) -> State:
     if raw.installed_program and raw.program:
         raise WireError("a desired state asks for the installed program and for another one")
     program = INSTALLED_PROGRAM if raw.installed_program else raw.program
-    state = State(raw.serial, apps, tuple(raw.purged), program)
+    _check_secret_count(raw.secrets, limits)
+    secrets = tuple(SealedSecret(one.app, one.name, one.version, one.sealed) for one in raw.secrets)
+    state = State(raw.serial, apps, tuple(raw.purged), program, secrets)
     _check_state(state, limits)
     return state
 
@@ -145,9 +154,17 @@ def encode_reported(report: Reported, limits: LaneLimits = LANE_LIMITS) -> bytes
         program_why=report.program_why,
         machine=report.machine,
     )
-    if report.can or report.program_went_back:
-        raw.about_program.can.extend(report.can)
-        raw.about_program.went_back = report.program_went_back
+    about = pb.Reported.AboutProgram(
+        can=report.can,
+        went_back=report.program_went_back,
+        secrets=[
+            pb.Reported.Secret(app=one.app, name=one.name, version=one.version, why=one.why)
+            for one in report.secrets
+        ],
+        certificate=report.certificate,
+    )
+    if about.ByteSize():
+        raw.about_program.CopyFrom(about)
     return with_checksum(raw, "a report", limits.report_bytes_max)
 
 
@@ -162,14 +179,17 @@ def decode_reported(data: bytes, limits: LaneLimits = LANE_LIMITS) -> Reported:
             raise WireError(f"a report gives an app the state {app.state}, which this program does not know")
     for app in raw.apps:
         _check_sources(app.lacks, limits)
+    about = raw.about_program
+    _check_secret_count(about.secrets, limits)
     apps = tuple(
         AppReport(app.instance, AppState(app.state), app.why, app.revision, tuple(app.lacks), app.cut)
         for app in raw.apps
     )
     report = Reported(
         *(raw.device, raw.session, raw.life, raw.number, raw.serial, raw.digest, apps, raw.program, raw.why),
-        *(raw.program_code, raw.program_why, raw.machine, tuple(raw.about_program.can)),
-        raw.about_program.went_back,
+        *(raw.program_code, raw.program_why, raw.machine, tuple(about.can), about.went_back),
+        tuple(SecretReport(one.app, one.name, one.version, one.why) for one in about.secrets),
+        about.certificate,
     )
     _check_report(report, limits)
     return report
@@ -222,6 +242,30 @@ def _check_instances(names: Iterable[str], limits: LaneLimits) -> None:
     _check_count(seen, limits)
 
 
+def _check_secret_count(secrets: Sequence[object], limits: LaneLimits) -> None:
+    if len(secrets) > limits.secrets_max:
+        raise WireError(f"a state has {len(secrets)} secrets; {limits.secrets_max} are the most")
+
+
+def _check_secrets(
+    secrets: Sequence[SealedSecret | SecretReport], least_version: int, limits: LaneLimits
+) -> None:
+    _check_secret_count(secrets, limits)
+    seen = set[tuple[str, str]]()
+    for one in secrets:
+        check_name("app", one.app)
+        try:
+            check_secret_name(one.name, "a state")
+        except ConfigError as error:
+            raise WireError(str(error)) from None
+        if not one.app.strip("."):
+            raise WireError(f"app {one.app!r} cannot name a folder")
+        if (one.app, one.name) in seen:
+            raise WireError(f"secret {one.name} of app {one.app} is in a state twice")
+        seen.add((one.app, one.name))
+        _check_range("version of a secret", one.version, least_version)
+
+
 def _check_hash(what: str, text: str) -> None:
     if text and (len(text) != _HASH_CHARS or not _HEX.issuperset(text)):
         raise WireError(f"a {what} is {_HASH_CHARS} hexadecimal digits, not {text[:80]!r}")
@@ -243,6 +287,10 @@ def _check_state(state: State, limits: LaneLimits) -> None:
     for app in state.apps:
         if app.instance in state.purged:
             raise WireError(f"instance {app.instance} is wanted and purged in one desired state")
+    _check_secrets(state.secrets, 1, limits)
+    for one in state.secrets:
+        check_size(one.sealed, f"sealed secret {one.name}", limits.sealed_bytes_max)
+    for app in state.apps:
         _check_hash("revision", app.revision)
         _check_hash("hash of files", app.code)
         _check_range("number of a revision", app.number, 0)
@@ -284,7 +332,10 @@ def _check_report(report: Reported, limits: LaneLimits) -> None:
     texts = [("version", report.program), ("machine", report.machine), *(("name", one) for one in report.can)]
     for what, text in texts:
         _check_text(what, text, limits.text_chars_max)
-    for sentence in (report.why, report.program_why, *(app.why for app in report.apps)):
+    _check_secrets(report.secrets, 0, limits)
+    check_size(report.certificate, "a certificate", limits.certificate_bytes_max)
+    whys = (*(app.why for app in report.apps), *(one.why for one in report.secrets))
+    for sentence in (report.why, report.program_why, *whys):
         _check_text("sentence", sentence, limits.why_chars_max)
     for app in report.apps:
         _check_hash("revision", app.revision)

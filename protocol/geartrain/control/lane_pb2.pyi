@@ -142,11 +142,41 @@ class State(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class Secret(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        APP_FIELD_NUMBER: _builtins.int
+        NAME_FIELD_NUMBER: _builtins.int
+        VERSION_FIELD_NUMBER: _builtins.int
+        SEALED_FIELD_NUMBER: _builtins.int
+        app: _builtins.str
+        """its name, whatever its instance"""
+        name: _builtins.str
+        version: _builtins.int
+        """from 1, higher for each value that follows"""
+        sealed: _builtins.bytes
+        """for the device's certificate; empty: the platform does not know that yet"""
+        def __init__(
+            self,
+            *,
+            app: _builtins.str = ...,
+            name: _builtins.str = ...,
+            version: _builtins.int = ...,
+            sealed: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "name", b"name", "sealed", b"sealed", "version", b"version"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SERIAL_FIELD_NUMBER: _builtins.int
     APPS_FIELD_NUMBER: _builtins.int
     PURGED_FIELD_NUMBER: _builtins.int
     PROGRAM_FIELD_NUMBER: _builtins.int
     INSTALLED_PROGRAM_FIELD_NUMBER: _builtins.int
+    SECRETS_FIELD_NUMBER: _builtins.int
     serial: _builtins.int
     program: _builtins.str
     """the program that the device is to run, 64 hexadecimal digits; empty: none is asked for"""
@@ -158,6 +188,10 @@ class State(_message.Message):
     def purged(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """instances whose folders go"""
 
+    @_builtins.property
+    def secrets(self) -> _containers.RepeatedCompositeFieldContainer[Global___State.Secret]:
+        """those of its apps; it keeps no other that the platform has sent"""
+
     def __init__(
         self,
         *,
@@ -166,10 +200,11 @@ class State(_message.Message):
         purged: _abc.Iterable[_builtins.str] | None = ...,
         program: _builtins.str = ...,
         installed_program: _builtins.bool = ...,
+        secrets: _abc.Iterable[Global___State.Secret] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "installed_program", b"installed_program", "program", b"program", "purged", b"purged", "serial", b"serial"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apps", b"apps", "installed_program", b"installed_program", "program", b"program", "purged", b"purged", "secrets", b"secrets", "serial", b"serial"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -241,26 +276,64 @@ class Reported(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
+    class Secret(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        APP_FIELD_NUMBER: _builtins.int
+        NAME_FIELD_NUMBER: _builtins.int
+        VERSION_FIELD_NUMBER: _builtins.int
+        WHY_FIELD_NUMBER: _builtins.int
+        app: _builtins.str
+        name: _builtins.str
+        version: _builtins.int
+        """that the device has; 0: none"""
+        why: _builtins.str
+        """it does not have the one that is asked for; empty: it has"""
+        def __init__(
+            self,
+            *,
+            app: _builtins.str = ...,
+            name: _builtins.str = ...,
+            version: _builtins.int = ...,
+            why: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["app", b"app", "name", b"name", "version", b"version", "why", b"why"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class AboutProgram(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
         CAN_FIELD_NUMBER: _builtins.int
         WENT_BACK_FIELD_NUMBER: _builtins.int
+        SECRETS_FIELD_NUMBER: _builtins.int
+        CERTIFICATE_FIELD_NUMBER: _builtins.int
         went_back: _builtins.bool
         """the one that is asked for was tried, in vain"""
+        certificate: _builtins.bytes
+        """the device's, DER, where secrets are asked for: they are sealed for it"""
         @_builtins.property
         def can(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
             """what the one that runs knows beside what every one of version 1 does, such as own_cut"""
+
+        @_builtins.property
+        def secrets(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reported.Secret]:
+            """those that are asked for; here, since `checksum` is to stay the last field"""
 
         def __init__(
             self,
             *,
             can: _abc.Iterable[_builtins.str] | None = ...,
             went_back: _builtins.bool = ...,
+            secrets: _abc.Iterable[Global___Reported.Secret] | None = ...,
+            certificate: _builtins.bytes = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["can", b"can", "went_back", b"went_back"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["can", b"can", "certificate", b"certificate", "secrets", b"secrets", "went_back", b"went_back"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

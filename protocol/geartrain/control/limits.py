@@ -9,7 +9,8 @@ class LaneLimits(msgspec.Struct, frozen=True):
     """state_bytes_max: one desired state; report_bytes_max: one reported state; apps_max: apps of a device,
     or instances whose folders go; options_chars_max: the options of an app; sources_max: the sources
     that a report names of an app; abilities_max: what a program says that it knows; text_chars_max: a flow, a
-    cut or a version; why_chars_max: a sentence of a device.
+    cut or a version; why_chars_max: a sentence of a device; secrets_max: secrets of a device;
+    sealed_bytes_max: one of them, sealed; certificate_bytes_max: the certificate of a device.
     """
 
     state_bytes_max: int = 256 << 10
@@ -20,6 +21,9 @@ class LaneLimits(msgspec.Struct, frozen=True):
     abilities_max: int = 64
     text_chars_max: int = 4_096
     why_chars_max: int = 400
+    secrets_max: int = 64
+    sealed_bytes_max: int = 8_192
+    certificate_bytes_max: int = 4_096
 
     @property
     def desired_bytes_max(self) -> int:

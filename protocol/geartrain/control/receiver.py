@@ -23,6 +23,7 @@ from geartrain.control.states import (
     Kept,
     Reported,
     RunningProgram,
+    SecretReport,
     State,
     state_digest,
 )
@@ -80,6 +81,7 @@ class DesiredReceiver:
         self._device, self._policy = device, policy or ReceiverPolicy()
         self._program, self._program_why = program or RunningProgram(), ""
         self._program_went_back = False
+        self._secrets, self._certificate = tuple[SecretReport, ...](), b""
         self._jitter, self._limits = jitter, limits
         self.counters: dict[str, int] = {}
         self._durable = _OnDisk(
@@ -119,6 +121,16 @@ class DesiredReceiver:
         said = (cut, program_why[:most], went_back)
         if said != (self._apps, self._program_why, self._program_went_back):
             self._apps, self._program_why, self._program_went_back = said
+            self._owe(now_s)
+
+    def holds(self, secrets: Sequence[SecretReport], certificate: bytes, now_s: float) -> None:
+        """What became of the secrets that are asked for, and the certificate that they are sealed for (DER;
+        empty where none are asked for). Texts are cut to what a report holds.
+        """
+        most = self._limits.why_chars_max
+        cut = tuple(msgspec.structs.replace(one, why=one.why[:most]) for one in secrets)
+        if (cut, certificate) != (self._secrets, self._certificate):
+            self._secrets, self._certificate = cut, certificate
             self._owe(now_s)
 
     def kept(self, now_s: float) -> None:
@@ -221,7 +233,7 @@ class DesiredReceiver:
         return Reported(
             *(self._device, self._session, life, number, serial, digest, self._apps, program.version),
             *(self._why, program.code, self._program_why, program.machine, program.can),
-            self._program_went_back,
+            *(self._program_went_back, self._secrets, self._certificate),
         )
 
     def _take_answer(self, desired: Desired) -> None:

@@ -18,6 +18,10 @@ OTHER_STEPS = "other_steps"
 """The same of one that goes over to a revision of an app with other steps on its device."""
 LEAVES_STATE = "leaves_state"
 """What it says that it `can` do where a step that leaves the device takes what it keeps along."""
+SECRETS = "secrets"
+"""The same of one that opens what is sealed for its certificate."""
+CAN = (OWN_CUT, OTHER_STEPS, LEAVES_STATE, SECRETS)
+"""All that this program knows."""
 CUT_CHARS = 200
 """Of a cut, as a report names it."""
 
@@ -72,16 +76,30 @@ class App(msgspec.Struct, frozen=True):
     drops: str = "{}"
 
 
+class SealedSecret(msgspec.Struct, frozen=True):
+    """A secret that a device is to have. app: its name, whatever its instance; version: from 1, higher for
+    each value that follows; sealed: for the device's certificate (`geartrain.control.sealed`), empty where
+    the platform does not know that yet.
+    """
+
+    app: str
+    name: str
+    version: int
+    sealed: bytes = b""
+
+
 class State(msgspec.Struct, frozen=True):
     """The desired state of a device. serial: from 1, higher for each that follows; purged: instances that are
     over, whose folders the device removes; program: the hash of the program that the device is to run, or
-    `INSTALLED_PROGRAM`; empty where none is asked for: then it goes on with the one that runs.
+    `INSTALLED_PROGRAM`; empty where none is asked for: then it goes on with the one that runs; secrets:
+    those of its apps: it keeps no other that the platform has sent.
     """
 
     serial: int
     apps: tuple[App, ...] = ()
     purged: tuple[str, ...] = ()
     program: str = ""
+    secrets: tuple[SealedSecret, ...] = ()
 
 
 class Desired(msgspec.Struct, frozen=True):
@@ -110,6 +128,17 @@ class AppReport(msgspec.Struct, frozen=True):
     cut: str = ""
 
 
+class SecretReport(msgspec.Struct, frozen=True):
+    """A secret that is asked for. version: that the device has, 0 for none; why: a sentence, where it does
+    not have the one that is asked for.
+    """
+
+    app: str
+    name: str
+    version: int
+    why: str = ""
+
+
 class RunningProgram(msgspec.Struct, frozen=True):
     """The program of a device. version: of Geartrain; code: its hash, empty for the one that is installed;
     machine: which programs can run there: Python and processor, such as `3.11 aarch64`; can: what it knows
@@ -119,7 +148,7 @@ class RunningProgram(msgspec.Struct, frozen=True):
     version: str = ""
     code: str = ""
     machine: str = ""
-    can: tuple[str, ...] = (OWN_CUT, OTHER_STEPS, LEAVES_STATE)
+    can: tuple[str, ...] = CAN
 
 
 class Reported(msgspec.Struct, frozen=True):
@@ -127,7 +156,8 @@ class Reported(msgspec.Struct, frozen=True):
     life of its parent process; serial, digest: of the desired state that is applied, 0 and empty for none;
     program: the version of the device's program; why: a newer desired state is not applied for this reason;
     program_code, machine, can: as in `RunningProgram`; program_why: why the one that is asked for does not
-    run; program_went_back: it was tried, in vain.
+    run; program_went_back: it was tried, in vain; secrets: those that are asked for; certificate: the
+    device's, DER, where secrets are asked for.
     """
 
     device: str
@@ -144,6 +174,8 @@ class Reported(msgspec.Struct, frozen=True):
     machine: str = ""
     can: tuple[str, ...] = ()
     program_went_back: bool = False
+    secrets: tuple[SecretReport, ...] = ()
+    certificate: bytes = b""
 
     @property
     def order(self) -> tuple[int, int]:

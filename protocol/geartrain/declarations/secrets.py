@@ -35,10 +35,25 @@ def secret_name(value: Any, where: str) -> str:
     """
     if not isinstance(value, str) or not value.startswith(PREFIX):
         return ""
-    name = value.removeprefix(PREFIX)
+    return check_secret_name(value.removeprefix(PREFIX), f"{where} = {value[:80]!r}")
+
+
+def check_secret_name(name: str, where: str) -> str:
+    """`name`, where it can be that of a secret, which is a plain file name.
+
+    Args:
+        name: any text.
+        where: how the sentence of an error begins.
+
+    Returns:
+        The name as it is.
+
+    Raises:
+        ConfigError: for any other text.
+    """
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"{where} = {value[:80]!r}: the name of a secret has 1 to 64 letters, digits, `_`, `-` and `.`, "
+            f"{where}: the name of a secret has 1 to 64 letters, digits, `_`, `-` and `.`, "
             "and begins with a letter or a digit"
         )
     return name
