@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -188,3 +190,54 @@ def test_tokens_are_made_used_listed_and_revoked_and_all_of_it_is_noted(
     assert "there may be older ones" in table
     assert "write a length of time" in gear(capsys, "audit", "--since", "yesterday", code=2)[1]
     assert "nobody has asked" in gear(capsys, "audit", "--since", "2199-01-01")[0]
+
+
+def test_secrets_go_in_and_never_come_out(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: Path
+) -> None:
+    value, second = "planted-8Km2-value", "planted-4Bn7-second"
+    file = tmp_path / "password.txt"
+    file.write_text(value + "\n")
+    gear(capsys, "device", "add", "here", "--label", "kind=own", "--local")
+    gear(capsys, "submit", STOCKS, "--name", "safe", "--devices", "kind=own", "--no-wait")
+    out = gear(capsys, "secret", "set", "safe", "db", "--file", str(file))[0]
+    assert "secret db of app safe has version " in out
+    assert "it goes to 1 device: gear secret ls safe" in out
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(second.encode())))
+    made = json.loads(gear(capsys, "secret", "set", "safe", "db", "--json")[0])
+    assert set(made) == {"app", "name", "version", "set_us", "wanted", "applied", "devices"}
+    place = state / "agents" / "here" / "secrets" / "safe" / "db"
+    until_s = time.monotonic() + 60
+    while "applied by 1 of 1 device" not in (out := gear(capsys, "secret", "ls", "safe")[0]):
+        assert time.monotonic() < until_s
+        time.sleep(0.1)
+    assert (place.read_text(), place.stat().st_mode & 0o777) == (second, 0o600)
+    assert "no device runs later now" in gear(capsys, "secret", "set", "later", "k", "--file", str(file))[0]
+    assert [one["app"] for one in json.loads(gear(capsys, "secret", "ls", "--json")[0])] == ["later", "safe"]
+    said = [out, json.dumps(made), *gear(capsys, "audit"), *gear(capsys, "info", "safe")]
+    file.unlink()
+    holds = [one for one in state.rglob("*") if one.is_file() and b"planted-" in one.read_bytes()]
+    assert holds == [place]
+    assert "planted-" not in "".join(said)
+    assert gear(capsys, "secret", "rm", "safe", "db")[0].startswith("secret db of app safe is removed")
+    assert "app 'safe' has no secret 'db'" in gear(capsys, "secret", "rm", "safe", "db", code=2)[1]
+    while place.exists():
+        assert time.monotonic() < until_s
+        time.sleep(0.1)
+    gear(capsys, "secret", "rm", "later", "k")
+    assert "there is no secret" in gear(capsys, "secret", "ls")[0]
+    assert "app safe has no secret" in gear(capsys, "secret", "ls", "safe")[0]
+
+
+def test_what_is_no_secret_is_refused(capsys: Capture, tmp_path: Path) -> None:
+    file = tmp_path / "value"
+    for content, said in ((b"", "must hold the value"), (b"x" * 4_097, "must hold"), (b"\xff", "no text")):
+        file.write_bytes(content)
+        assert said in gear(capsys, "secret", "set", "safe", "db", "--file", str(file), code=2)[1]
+    file.write_text("secret:other")
+    assert "names a secret" in gear(capsys, "secret", "set", "safe", "db", "--file", str(file), code=2)[1]
+    file.write_text("good")
+    for app, name in (("1safe", "db"), ("safe", ".db"), ("safe", "../db")):
+        assert gear(capsys, "secret", "set", app, name, "--file", str(file), code=2)[1].count("\n") == 1
+    missing = str(tmp_path / "missing")
+    assert "cannot be read" in gear(capsys, "secret", "set", "safe", "db", "--file", missing, code=2)[1]

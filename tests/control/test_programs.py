@@ -129,7 +129,15 @@ def test_a_store_of_the_format_before_is_brought_to_this_one(tmp_path: Path) -> 
     fresh.close()
     with sqlite3.connect(path) as database:
         tables = database.execute("SELECT sql FROM sqlite_schema ORDER BY name").fetchall()
-        for table in ("programs", "revisions", "cut_changes", "bearers"):
+        for table in (
+            "programs",
+            "revisions",
+            "cut_changes",
+            "bearers",
+            "secrets",
+            "sealed_secrets",
+            "certificates",
+        ):
             database.execute(f"DROP TABLE {table}")
         for column in ("revision", "drops", "made_us", "cut_rules", "slots"):
             database.execute(f"ALTER TABLE instances DROP COLUMN {column}")
@@ -145,5 +153,5 @@ def test_a_store_of_the_format_before_is_brought_to_this_one(tmp_path: Path) -> 
         assert database.execute("SELECT sql FROM sqlite_schema ORDER BY name").fetchall() == tables
         database.execute("PRAGMA user_version = 99")
     database.close()
-    with pytest.raises(StoreError, match="has layout 99, and this version of Geartrain knows 6"):
+    with pytest.raises(StoreError, match="has layout 99, and this version of Geartrain knows 7"):
         ControlStore(path, lambda: 3)

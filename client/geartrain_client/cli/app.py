@@ -18,6 +18,7 @@ from geartrain_client.cli.flash_app import flash_app
 from geartrain_client.cli.found import AllCommands
 from geartrain_client.cli.key_app import key_app
 from geartrain_client.cli.platform_app import platform_app
+from geartrain_client.cli.secret_app import secret_app
 from geartrain_client.cli.token_app import audit_app, token_app
 from geartrain_client.terminal.settings import parse_set
 
@@ -119,5 +120,6 @@ app.add_typer(device_app, name="device")
 app.add_typer(agent_app, name="agent")
 app.add_typer(key_app, name="key")
 app.add_typer(token_app, name="token")
+app.add_typer(secret_app, name="secret")
 app.add_typer(audit_app)
 app.add_typer(flash_app)

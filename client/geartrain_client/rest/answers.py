@@ -164,6 +164,28 @@ class Join(msgspec.Struct, frozen=True):
     expires_us: int
 
 
+class SecretOn(msgspec.Struct, frozen=True):
+    """A device that is to have a secret. version: that it has, 0 for none; why: it has not the newest one."""
+
+    device: str
+    version: int
+    why: str
+
+
+class Secret(msgspec.Struct, frozen=True):
+    """A secret of an app, without its value. set_us: on the platform's clock; devices: the first of those
+    that are to have it, of which there are `wanted`; applied: how many have this version.
+    """
+
+    app: str
+    name: str
+    version: int
+    set_us: int
+    wanted: int
+    applied: int
+    devices: list[SecretOn]
+
+
 class Token(msgspec.Struct, frozen=True):
     """A token by which a platform is driven, for one app or "" for all. Times are the platform's."""
 

@@ -63,7 +63,7 @@ class Contents:
             yield from (path for path in _files(app) if path.suffix == ".parquet")
 
     def platform(self) -> Iterator[Path]:
-        """The fleet's authority, what authors have signed, and what the platform is told and tells.
+        """Keys, what authors have signed, and what the platform is told and tells.
 
         What names others comes first where these are never removed, and last where they are written before.
         """
@@ -72,7 +72,8 @@ class Contents:
         yield from (path for path in _files(bundles) if path != BundleFiles(bundles).timestamp)
         registers = {fleet / "issued.json", fleet / "crl.pem"}
         yield from (path for path in _files(fleet) if path not in registers)
-        yield from _there(*sorted(registers), self.places.token, self.places.broker)
+        own = self.places.token, self.places.secrets_key, self.places.broker
+        yield from _there(*sorted(registers), *own)
         yield from _there(self.places.folder / CONFIG_FILE)
 
 

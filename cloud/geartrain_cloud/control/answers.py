@@ -78,6 +78,38 @@ class Named(_Answer, frozen=True):
     name: str
 
 
+class SecretOn(_Answer, frozen=True):
+    """A device that is to have a secret. version: the one that it has, 0 for none; why: it has not the newest
+    one, empty where it has.
+    """
+
+    device: str
+    version: int
+    why: str
+
+
+class Secret(_Answer, frozen=True):
+    """A secret of an app, without its value. version: goes up with each value; set_us: when it was set;
+    wanted: how many devices are to have it; applied: how many have this version; devices: the first of them,
+    with those before that have it not.
+    """
+
+    app: str
+    name: str
+    version: int
+    set_us: int
+    wanted: int
+    applied: int
+    devices: list[SecretOn]
+
+
+class Secrets(_Answer, frozen=True):
+    """A page of the secrets."""
+
+    items: list[Secret]
+    next: str | None
+
+
 class AuditEntry(_Answer, frozen=True):
     """A request that was to change something. token, role: who asked; app, device: in its path; asked: what
     its body holds, but for what may be secret; status: of HTTP, 0 where control ended before it answered;

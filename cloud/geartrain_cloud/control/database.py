@@ -23,7 +23,7 @@ from geartrain.adapters.sqlite import Fault, open_to_write, transaction, transla
 from geartrain_cloud.control.errors import StoreError
 from geartrain_cloud.control.model import Device, Instance, Planned
 
-VERSION = 6
+VERSION = 7
 BUSY_S = 10.0
 
 _CREATE = """
@@ -80,7 +80,18 @@ CREATE TABLE bearers (name TEXT PRIMARY KEY, role TEXT NOT NULL, app TEXT NOT NU
 _SLOTS = """
 ALTER TABLE instances ADD COLUMN slots INTEGER NOT NULL DEFAULT 2;
 """
-_STEPS = (_CREATE, _PROGRAMS, _REVISIONS, _CUTS, _BEARERS, _SLOTS)
+_SECRETS = """
+CREATE TABLE secrets (app TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,
+    set_us INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (app, name)) WITHOUT ROWID;
+CREATE TABLE sealed_secrets (device TEXT NOT NULL, app TEXT NOT NULL, name TEXT NOT NULL,
+    version INTEGER NOT NULL, certificate BLOB NOT NULL, sealed BLOB NOT NULL,
+    PRIMARY KEY (device, app, name)) WITHOUT ROWID;
+CREATE TABLE certificates (device TEXT PRIMARY KEY, certificate BLOB NOT NULL) WITHOUT ROWID;
+"""
+"""value: encrypted, empty for a secret that was removed. sealed_secrets is what devices are told: its
+certificate is a digest of the one that a secret is sealed for. certificates: as devices report them.
+"""
+_STEPS = (_CREATE, _PROGRAMS, _REVISIONS, _CUTS, _BEARERS, _SLOTS, _SECRETS)
 """What brings a store of each format to the next one."""
 _JSON = ("options", "device_options", "outline", "labels", "drops", "cut_rules")
 

@@ -17,7 +17,9 @@ from geartrain_cloud.certs import DEVICE, Issued
 from geartrain_cloud.certs.authority import key_digest, requested_key
 from geartrain_cloud.control.devices import Devices
 from geartrain_cloud.control.errors import NotFoundError, RefusedError
+from geartrain_cloud.control.sealing import recipient
 from geartrain_cloud.control.tokens import Tokens
+from geartrain_cloud.errors import CertificateError
 from geartrain_cloud.platform.config import PlatformConfig
 
 _LOG = logging.getLogger("geartrain.control")
@@ -145,6 +147,16 @@ class Enrolment:
             "broker": self._config.device_broker,
             "certificate": made.certificate.decode(),
         }
+
+    def point_of(self, device: str, certificate: bytes) -> bytes:
+        """The key of the certificate (DER) that a device shows, as a point to which secrets are sealed.
+
+        Raises `CertificateError` unless it is a good one of the device.
+        """
+        serial, point = recipient(certificate, self.fleet.authority(), device)
+        if serial not in self._good(device):
+            raise CertificateError(f"the certificate of device {device} is good no longer")
+        return point
 
     # What is known
 

@@ -70,6 +70,7 @@ class StoreOfLane:
         with self._store.database.change():
             self._store.programs.heard(report.device, report.program_code)
             self._store.reports.heard(report.device, encode_reported(report), report.serial, reports)
+            self._store.secrets.heard(report)
 
     async def refuse(self, device: str, why: str) -> None:
         """Keep the sentence."""
@@ -94,7 +95,7 @@ def state_of(store: ControlStore, name: str) -> State:
     """What the store wants of a device."""
     desired = store.desired
     wanted = desired.wanted_on(name)
-    return desired_of(
+    found = desired_of(
         store.devices.get(name),
         wanted,
         desired.purged_on(name),
@@ -102,6 +103,7 @@ def state_of(store: ControlStore, name: str) -> State:
         desired.own_cuts(name),
         {one.instance: store.revisions.dropped(one) for one, _ in wanted if one.revision > 1},
     )
+    return msgspec.structs.replace(found, secrets=store.secrets.told(name))
 
 
 def desired_of(

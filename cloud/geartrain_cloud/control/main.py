@@ -12,7 +12,7 @@ import asyncio
 import os
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -43,6 +43,8 @@ from geartrain_cloud.control.openapi import Contract
 from geartrain_cloud.control.questions import Questions
 from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control.scaling import Scales
+from geartrain_cloud.control.secret_requests import SecretRequests
+from geartrain_cloud.control.secrets import SecretRounds
 from geartrain_cloud.control.server import Api, listen, make_app, rest_context
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
@@ -60,7 +62,10 @@ if TYPE_CHECKING:
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
-ANSWERING = (Api, Trust, Updates, Agents, Explanations, Questions, Cuts, Scales, Tokens, Auditing, Inspection)
+ANSWERING = (
+    *(Api, Trust, Updates, Agents, Explanations, Questions, Cuts, Scales),
+    *(Tokens, SecretRequests, Auditing, Inspection),
+)
 """Whose methods answer REST, beside its contract."""
 ROUND_S = 0.2
 """How long the reconciler waits for a change before it looks again at what is reported."""
@@ -122,8 +127,10 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         asking = DeviceQuestions(clock)
         questions = Questions(store, QuestionFolder(places.questions), clock, asking)
         inspection = Inspection(config, store.answers, clock.now_us)
-        own = [Tokens(store.bearers, store.answers), Auditing(audit), inspection, Contract(ANSWERING)]
-        answering = [api, trust, updates, agents, explanations, questions, cuts, scales, *own]
+        rounds, secret = _secrets(store, places, changed.set, enrolment)
+        own = [Tokens(store.bearers, store.answers), secret, Auditing(audit), inspection]
+        own += [questions, cuts, scales, Contract(ANSWERING)]
+        answering = [api, trust, updates, agents, explanations, *own]
         look = partial(store.bearers.look, own=token)
         context = rest_context(config)
         app = make_app(look, audit, answering, local=context is None)
@@ -137,7 +144,7 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
             write_report(places.door, door | config.rest_authority)
             lane = asyncio.ensure_future(_follow_lane(store, config, clock, clones, asking))
             try:
-                await _reconcile(reconciler, observer, changed, stopped, lane, [trust, enrolment])
+                await _reconcile(reconciler, observer, changed, stopped, lane, [trust, enrolment, rounds])
             finally:
                 lane.cancel()
                 await asyncio.wait([lane])
@@ -158,6 +165,21 @@ def _enrolment(config: PlatformConfig, store: ControlStore, clock: SystemClock) 
     from geartrain_cloud.control.enrolment import Enrolment  # only who has a fleet needs cryptography
 
     return Enrolment(config, store.devices, clock.now_us)
+
+
+def _secrets(
+    store: ControlStore, places: PlatformPlaces, changed: Callable[[], None], enrolment: Enrolment | None
+) -> tuple[SecretRounds, SecretRequests]:
+    """What brings secrets to devices, and what takes them from REST."""
+
+    def unknown(device: str, certificate: bytes) -> bytes:
+        raise CertificateError(f"device {device} has joined another platform")
+
+    point_of = unknown if enrolment is None else enrolment.point_of
+    return (
+        SecretRounds(store.secrets, store.database, places.secrets_of, point_of),
+        SecretRequests(store.secrets, store.answers, changed, places.secrets_of),
+    )
 
 
 async def _listen_for_devices(
@@ -203,7 +225,7 @@ async def _reconcile(
     changed: asyncio.Event,
     stopped: asyncio.Event,
     lane: asyncio.Future[None],
-    rounds: Sequence[Trust | Enrolment | None],
+    rounds: Sequence[Trust | Enrolment | SecretRounds | None],
 ) -> None:
     ends = asyncio.ensure_future(stopped.wait())
     try:

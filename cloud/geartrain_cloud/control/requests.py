@@ -97,6 +97,12 @@ class ScaleBody(_Body, frozen=True):
     dry_run: bool = False
 
 
+class SecretBody(_Body, frozen=True):
+    """The value of a secret."""
+
+    value: str
+
+
 class KillBody(_Body, frozen=True):
     """How an app ends; purge: its tables, and what devices keep of it, are removed."""
 
@@ -244,6 +250,12 @@ class DevicesQuery(PageQuery, frozen=True):
     """A page of the devices that the selector `label` means."""
 
     label: str = "all"
+
+
+class SecretsQuery(PageQuery, frozen=True):
+    """A page of the secrets, of one app where `app` names it."""
+
+    app: str = ""
 
 
 class LinesQuery(_Body, frozen=True):

@@ -20,6 +20,8 @@ from geartrain_cloud.control.idempotency import Answers
 from geartrain_cloud.control.programs import Programs
 from geartrain_cloud.control.reports import Reports
 from geartrain_cloud.control.revisions import Revisions
+from geartrain_cloud.control.secrets import Secrets
+from geartrain_cloud.platform.places import SECRETS_KEY
 
 
 class ControlStore:
@@ -28,7 +30,7 @@ class ControlStore:
     """
 
     def __init__(self, path: Path, now_us: Callable[[], int]) -> None:
-        """Open or make it; raises `StoreError`."""
+        """Open or make it, with the key of its secrets beside it; raises `StoreError`."""
         self.database = ControlDatabase(path)
         self.answers, self.bearers = Answers(self.database), Bearers(self.database, now_us)
         self.desired = Desired(self.database)
@@ -36,6 +38,8 @@ class ControlStore:
         self.programs = Programs(self.database, self.devices, self.desired)
         self.reports = Reports(self.database, self.devices, self.desired, now_us)
         self.revisions, self.cut_changes = Revisions(self.database), CutChanges(self.database)
+        key = path.with_name(SECRETS_KEY)
+        self.secrets = Secrets(self.database, self.desired, self.reports, key, now_us)
         own = (self.devices, self.desired, self.reports, self.revisions, self.cut_changes)
         self.apps = Apps(self.database, *own, now_us)
 

@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.adapters.files import write_private
+from geartrain.adapters.secret_shelf import SecretShelf
 from geartrain_cloud.bundles.files import BundleFiles
 
+SECRETS_KEY = "secrets.key"
+"""Beside the control store."""
 STATUS_FILE = "status.json"
 """What an agent says of itself, in its folder."""
 STATE_VARIABLE = "GEARTRAIN_STATE"
@@ -60,6 +63,11 @@ class PlatformPlaces:
     def joins(self) -> Path:
         """The tokens by which devices join."""
         return self.folder / "joins.sqlite"
+
+    @property
+    def secrets_key(self) -> Path:
+        """The key under which the control store keeps the secrets of apps."""
+        return self.folder / SECRETS_KEY
 
     @property
     def bundles(self) -> Path:
@@ -155,6 +163,10 @@ class PlatformPlaces:
     def device(self, device: str) -> Path:
         """The folder of a device of this machine."""
         return self.agents / device
+
+    def secrets_of(self, device: str) -> SecretShelf:
+        """The secrets of a device of this machine, where its agents look for them."""
+        return SecretShelf(self.device(device) / "secrets")
 
     def agent(self, device: str, instance: str) -> Path:
         """The folder of an instance on a device of this machine."""
