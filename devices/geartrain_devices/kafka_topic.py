@@ -19,7 +19,7 @@ import msgspec
 
 from geartrain.adapters.kafka_properties import client_properties
 from geartrain.adapters.system import SystemClock
-from geartrain.declarations.options import Count
+from geartrain.declarations.options import Count, SecretText
 from geartrain.errors import USER_ERRORS, ConfigError, SourceError
 from geartrain.graph.conform import describe
 from geartrain.ports import Clock
@@ -58,6 +58,7 @@ class KafkaTopic(Source[T]):
         partitions: how many it has; each is a split.
         properties: properties of librdkafka, such as `security.protocol`.
         properties_file: a file of lines `NAME=VALUE` that stand above these: the place for passwords.
+        password: of SASL (`sasl.password`), as `secret:NAME`; empty where the file has it, or there is none.
         time: the path of the event time in a record; empty for the time that Kafka has of it.
         time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
         fields: paths by field, for those that are not found by their own name.
@@ -72,6 +73,7 @@ class KafkaTopic(Source[T]):
     partitions: Partitions = 1
     properties: dict[str, str] = field(default_factory=dict)
     properties_file: Path | None = None
+    password: SecretText = ""
     time: str = ""
     time_unit: str = "s"
     fields: dict[str, str] = field(default_factory=dict)
@@ -103,6 +105,7 @@ class KafkaTopic(Source[T]):
             "queued.max.messages.kbytes": str(_QUEUED_KB),
             "log_level": "2",
             **given,
+            **({"sasl.password": str(self.password)} if self.password else {}),
             "bootstrap.servers": self.brokers,
             "enable.auto.commit": "false",
             "enable.auto.offset.store": "false",

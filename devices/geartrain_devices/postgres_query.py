@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import msgspec
 
 from geartrain.adapters.system import SystemClock
-from geartrain.declarations.options import Count, Positive
+from geartrain.declarations.options import Count, Positive, SecretText
 from geartrain.errors import USER_ERRORS, SourceError
 from geartrain.graph.conform import describe
 from geartrain.ports import Clock
@@ -50,7 +50,8 @@ class PostgresQuery(Source[T]):
         query: a SELECT, with one column for each field. Its rows only ever come, and none changes.
         key: the column that goes up from row to row: whole numbers from 0 that are unique, or times.
         dsn: where the database is, as libpq has it; empty for the `PG...` variables of the environment. A
-            password does not belong here: it comes from `PGPASSWORD` or `~/.pgpass`.
+            password does not belong here.
+        password: `secret:NAME`; empty for `PGPASSWORD` or `~/.pgpass`.
         every_s: how long to wait behind the last row, seconds.
         settle_s: where the key is a time: how old a row must be to be read, seconds. A row of a transaction
             that commits later than that is missed.
@@ -67,6 +68,7 @@ class PostgresQuery(Source[T]):
     query: str = ""
     key: str = "id"
     dsn: str = ""
+    password: SecretText = ""
     every_s: Positive = 10.0
     settle_s: Positive = 5.0
     timeout_s: Positive = 60.0
@@ -101,11 +103,13 @@ class PostgresQuery(Source[T]):
             raise SourceError(f"{where}: dsn: {_said(error)}") from None
         if "password" in given:
             raise SourceError(
-                f"{where}: dsn holds a password: set PGPASSWORD or write it to ~/.pgpass instead"
+                f"{where}: dsn holds a password: set password = secret:NAME or PGPASSWORD, or write it to "
+                "~/.pgpass"
             )
         fields = JsonFields(where, out, self.time, self.time_unit, self.fields)
         bound_us = self.out_of_orderness_ms * 1_000 + int(self.settle_s * 1_000_000)
-        rows = _Rows(where, self.query, self.key, self.dsn, self.settle_s, self.timeout_s)
+        dsn = psycopg.conninfo.make_conninfo(self.dsn, password=str(self.password) or None)
+        rows = _Rows(where, self.query, self.key, dsn, self.settle_s, self.timeout_s)
         return [_QuerySplit(f"{device}/{step}", rows, fields, self.every_s, bound_us, self.clock())]
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from geartrain import Record
-from geartrain.errors import SourceError
+from geartrain import Flow, Record, Table
+from geartrain.errors import FlowError, SourceError
+from geartrain.runtime.secrets import with_secrets
 from geartrain_devices import kafka_topic
 from geartrain_devices.kafka_topic import KafkaTopic
 from tests.devices.agent_process import AgentProcess
@@ -186,6 +187,21 @@ def test_what_cannot_be_is_said_when_it_is_opened(tmp_path: Path, monkeypatch: p
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(SourceError, match=r'pip install "geartrain-devices\[kafka\]"'):
         opened("b:1")
+
+
+def test_its_password_is_a_secret_and_stands_above_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "kafka.properties"
+    file.write_text("sasl.username = reader\nsasl.password = former\n")
+    flow = Flow("locked")
+    source = KafkaTopic[Row](brokers="b:1", topic="rows", properties_file=file, password="secret:kafka")
+    flow.source("rows", source, out=Row).sink("all", Table("all"))
+    graph = with_secrets(flow.graph(), {"kafka": "planted"})
+    (split,) = graph["rows"].operator.source.open("d", "rows", Row)  # type: ignore[attr-defined]
+    given = split._partition._config
+    assert (given["sasl.username"], given["sasl.password"]) == ("reader", "planted")
+    with pytest.raises(FlowError, match="write secret:NAME") as refused:
+        Flow("open").source("rows", KafkaTopic[Row](password="planted"), out=Row)
+    assert "planted" not in str(refused.value)
 
 
 @pytest.mark.slow

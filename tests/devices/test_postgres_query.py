@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from geartrain import Record
-from geartrain.errors import SourceError
+from geartrain import Flow, Record, Table
+from geartrain.declarations.options import Text
+from geartrain.errors import ConfigError, FlowError, SourceError
+from geartrain.graph.graph import Graph
+from geartrain.runtime.secrets import secrets_of, with_secrets
 from geartrain_devices.postgres_query import SAME_TIME_MAX, PostgresQuery
 from tests.devices.reading import until
 from tests.postgres_server import Postgres
@@ -132,7 +136,7 @@ def test_a_server_that_goes_away_loses_no_row(postgres: Postgres) -> None:
     ("options", "sentence"),
     [
         ({"query": " "}, "has no query"),
-        ({"dsn": "host=a password=b"}, "dsn holds a password: set PGPASSWORD"),
+        ({"dsn": "host=a password=b"}, "dsn holds a password: set password = secret:NAME"),
         ({"dsn": "nothing"}, "dsn: missing"),
         ({"time_unit": "h"}, "time_unit = 'h' must be one of"),
     ],
@@ -140,6 +144,58 @@ def test_a_server_that_goes_away_loses_no_row(postgres: Postgres) -> None:
 def test_what_cannot_be_is_said_when_it_is_opened(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SourceError, match=sentence):
         opened(**{"dsn": "", **options})
+
+
+def _open(graph: Graph) -> Any:
+    source: Any = graph["readings"].operator
+    (split,) = source.source.open("d", "readings", Reading)
+    return split
+
+
+def test_its_password_is_a_secret(postgres: Postgres, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        dsn = made(postgres, "1, now(), 's', 1", name="locked").replace("user=geartrain", "user=reader")
+        flow = Flow("locked")
+        source = PostgresQuery[Reading](query=KEYED, dsn=dsn, every_s=0.01, password="secret:db")
+        flow.source("readings", source, out=Reading).sink("all", Table("all"))
+        split = _open(with_secrets(flow.graph(), {"db": "wrongly planted"}))
+        deadline = time.monotonic() + 60
+        while 'password authentication failed for user "reader"' not in caplog.text:
+            assert time.monotonic() < deadline
+            assert not (await split.read(0, 1)).values
+            await asyncio.sleep(0.01)
+        await split.close()
+        split = _open(with_secrets(flow.graph(), {"db": "rightly planted"}))
+        assert (await until(split, 1)).numbers == [1]
+        await split.close()
+        assert "planted" not in caplog.text
+
+    with psycopg.connect(postgres.dsn, autocommit=True) as db:
+        db.execute("CREATE ROLE reader LOGIN PASSWORD 'rightly planted' IN ROLE pg_read_all_data")
+        shown = db.execute("SHOW hba_file").fetchone()
+        assert shown is not None
+        file = Path(shown[0])
+        before = file.read_text()
+        file.write_text(f"local all reader scram-sha-256\n{before}")
+        db.execute("SELECT pg_reload_conf()")
+        try:
+            asyncio.run(story())
+        finally:
+            file.write_text(before)
+            db.execute("SELECT pg_reload_conf()")
+
+
+def test_a_password_itself_is_refused_and_not_shown() -> None:
+    flow = Flow("locked")
+    flow.source("readings", PostgresQuery[Reading](), out=Reading).sink("all", Table("all"))
+    for given in ({"readings": {"password": "planted"}}, {"readings": {"password": Text("planted")}}):
+        with pytest.raises(ConfigError, match="write secret:NAME") as caught:
+            flow.graph().with_options(given)
+        assert "planted" not in str(caught.value)
+    with pytest.raises(FlowError, match="write secret:NAME") as refused:
+        Flow("open").source("readings", PostgresQuery[Reading](password="planted"), out=Reading)
+    assert "planted" not in str(refused.value)
+    assert secrets_of(flow.graph().with_options({"readings": {"password": "secret:db"}})) == ("db",)
 
 
 @pytest.mark.parametrize(

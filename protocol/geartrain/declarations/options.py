@@ -30,6 +30,16 @@ FilePath = Annotated[str, msgspec.Meta(extra={"path": True})]
 """A file or a folder. In a configuration file it is relative to the folder of that file."""
 
 
+SecretText = Annotated[str, msgspec.Meta(pattern="^(secret:.*)?$", extra={"secret": True})]
+"""A password or the like: empty, or a reference `secret:NAME`, and never the value itself."""
+
+
+class Revealed(str):
+    """The value of a `SecretText`, in the one copy of a source that opens."""
+
+    __slots__ = ()
+
+
 class InFile(str):
     """The value of an option as a configuration file has it: a `FilePath` is relative to `folder`."""
 
@@ -116,7 +126,7 @@ def converted(owner: type, values: Mapping[str, Any], known: Iterable[str], wher
             ready[name] = _converted(value, hints[name])
         except (ValueError, msgspec.ValidationError) as error:
             value = str(value) if isinstance(value, InFile) else value
-            shown = _shown(value)
+            shown = _shown(value, hints[name])
             raise ConfigError(f"{where}.{name} = {shown}: {_reason(value, hints[name], error)}") from None
         except TypeError:
             raise ConfigError(
@@ -128,8 +138,17 @@ def converted(owner: type, values: Mapping[str, Any], known: Iterable[str], wher
 
 def path_options(owner: type) -> frozenset[str]:
     """The names of the options of a class that are paths; none where its annotations cannot be read."""
+    return _marked(owner, "path")
+
+
+def secret_options(owner: type) -> frozenset[str]:
+    """The same of those that are a `SecretText`."""
+    return _marked(owner, "secret")
+
+
+def _marked(owner: type, mark: str) -> frozenset[str]:
     try:
-        return frozenset(name for name, hint in _hints(owner).items() if _is_path(hint))
+        return frozenset(name for name, hint in _hints(owner).items() if _is_marked(hint, mark))
     except Exception:  # noqa: BLE001 - annotations are a user's own
         return frozenset()
 
@@ -146,13 +165,15 @@ def check_options(owner: Any) -> None:
         return
     for option in dataclasses.fields(owner):
         value = getattr(owner, option.name, option.default)
-        if value is option.default:
+        if value is option.default or isinstance(value, Revealed):
             continue
         try:
             msgspec.convert(value, hints[option.name])
         except msgspec.ValidationError as error:
             reason = _reason(value, hints[option.name], error)
-            raise FlowError(f"{kind.__name__}: {option.name} = {_shown(value)}: {reason}") from None
+            raise FlowError(
+                f"{kind.__name__}: {option.name} = {_shown(value, hints[option.name])}: {reason}"
+            ) from None
         except TypeError:
             continue  # a type of the user's own, which nothing can be compared with
 
@@ -178,8 +199,12 @@ def _converted(value: Any, hint: Any) -> Any:
 
 
 def _is_path(hint: Any) -> bool:
+    return _is_marked(hint, "path")
+
+
+def _is_marked(hint: Any, mark: str) -> bool:
     marks = [one.extra or {} for one in getattr(hint, "__metadata__", ()) if isinstance(one, msgspec.Meta)]
-    return any(mark.get("path") for mark in marks)
+    return any(one.get(mark) for one in marks)
 
 
 def _json(text: str) -> Any:
@@ -199,6 +224,8 @@ def _kinds(hint: Any) -> set[Any]:
 
 def _reason(value: Any, hint: Any, error: Exception) -> str:
     """What is wrong with a value, and what to write."""
+    if _is_marked(hint, "secret"):
+        return "write secret:NAME, and give the value with gear secret set"
     kinds = _kinds(hint)
     if isinstance(value, str) and not isinstance(value, Text) and (list in kinds or tuple in kinds):
         listed = f'["{value[:60]}"]'
@@ -209,7 +236,9 @@ def _reason(value: Any, hint: Any, error: Exception) -> str:
     return f"{said[:1].lower()}{said[1:]}"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, hint: Any) -> str:
+    if _is_marked(hint, "secret"):
+        return "(not shown)"
     try:
         text = repr(str(value) if isinstance(value, Text) else value)
     except Exception:  # noqa: BLE001 - of a user's own class

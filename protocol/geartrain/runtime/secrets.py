@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
+from geartrain.declarations.options import Revealed, secret_options
 from geartrain.declarations.secrets import secret_name
 from geartrain.errors import SourceError
 from geartrain.graph.graph import Graph, Step
@@ -65,6 +66,8 @@ def _filled(step: Step, values: Mapping[str, str]) -> Step:
     if not asked:
         return step
     operator = cast(SourceOperator, step.operator)
+    for option in secret_options(type(operator.source)) & asked.keys():
+        asked[option] = Revealed(asked[option])
     try:
         source = dataclasses.replace(cast(Any, operator.source), **asked)
         return replace(step, operator=replace(operator, source=source))
