@@ -127,7 +127,7 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         asking = DeviceQuestions(clock)
         questions = Questions(store, QuestionFolder(places.questions), clock, asking)
         inspection = Inspection(config, store.answers, clock.now_us)
-        rounds, secret = _secrets(store, places, changed.set, enrolment)
+        rounds, secret = _secrets(store, places, changed.set, enrolment, clock)
         own = [Tokens(store.bearers, store.answers), secret, Auditing(audit), inspection]
         own += [questions, cuts, scales, Contract(ANSWERING)]
         answering = [api, trust, updates, agents, explanations, *own]
@@ -168,7 +168,11 @@ def _enrolment(config: PlatformConfig, store: ControlStore, clock: SystemClock) 
 
 
 def _secrets(
-    store: ControlStore, places: PlatformPlaces, changed: Callable[[], None], enrolment: Enrolment | None
+    store: ControlStore,
+    places: PlatformPlaces,
+    changed: Callable[[], None],
+    enrolment: Enrolment | None,
+    clock: SystemClock,
 ) -> tuple[SecretRounds, SecretRequests]:
     """What brings secrets to devices, and what takes them from REST."""
 
@@ -177,7 +181,7 @@ def _secrets(
 
     point_of = unknown if enrolment is None else enrolment.point_of
     return (
-        SecretRounds(store.secrets, store.database, places.secrets_of, point_of),
+        SecretRounds(store.secrets, store.database, places.secrets_of, point_of, clock.monotonic_s),
         SecretRequests(store.secrets, store.answers, changed, places.secrets_of),
     )
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,16 @@ SECRETS_MAX = 10_000
 OF_DEVICE_BYTES_MAX = 64 << 10
 """All values of one device: its desired state has to hold them, sealed."""
 WHY_CHARS_MAX = 400
+DEVICES_A_ROUND = 50
+"""For so many devices are secrets sealed at a time."""
+LOOK_S, RETRY_S = 1.0, 60.0
+"""Seconds between two looks at what is wanted, and between two tries of what could not be sealed."""
 NO_ROOM = (
     f"the device's apps have more than {LANE_LIMITS.secrets_max} secrets, or {OF_DEVICE_BYTES_MAX:,} bytes "
     "of them"
 )
+
+NOT_SEALED = "the platform cannot seal it for this device: its log says why"
 
 _WANTED = """
 SELECT DISTINCT assignments.device, secrets.app, secrets.name, secrets.version, length(value), local,
@@ -88,6 +95,19 @@ class _Wanted(msgspec.Struct, frozen=True):
     def shown(self) -> bytes:
         """What stands for the certificate, empty for none."""
         return hashlib.sha256(self.certificate).digest() if self.certificate else b""
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What a device is told of a secret. certificate: a digest of the one that it is for; is_sealed: whether
+    the value is there.
+    """
+
+    version: int
+    certificate: bytes
+    is_sealed: bool
+
+
+_NEVER = _Told(0, b"", is_sealed=False)
 
 
 class Secrets:
@@ -193,32 +213,49 @@ class Secrets:
             found[one.device].append(one)
         return found
 
-    def seal_for(self, device: str, wanted: list[_Wanted], point_of: Callable[[str, bytes], bytes]) -> bool:
-        """Have a device be told of these secrets, and of no others; whether that is news.
+    def sealed(self) -> dict[str, dict[Place, _Told]]:
+        """What each device is told, by device and place."""
+        found = defaultdict[str, dict[Place, _Told]](dict)
+        for device, app, name, *rest in self._database.rows(
+            "SELECT device, app, name, version, certificate, length(sealed) > 0 FROM sealed_secrets"
+        ):
+            found[device][app, name] = _Told(rest[0], rest[1], bool(rest[2]))
+        return found
 
-        point_of: the key of a certificate that the device shows; raises `CertificateError`.
+    def seal_for(
+        self,
+        device: str,
+        wanted: list[_Wanted],
+        known: Mapping[Place, _Told],
+        point_of: Callable[[str, bytes], bytes],
+    ) -> None:
+        """Have a device be told of these secrets, and of no others.
+
+        known: what it is told now; point_of: the key of a certificate that the device shows, raises
+        `CertificateError`.
         """
-        rows = self._database.rows(
-            "SELECT app, name, version, certificate FROM sealed_secrets WHERE device = ?", (device,)
-        )
-        known = {(app, name): (version, shown) for app, name, version, shown in rows}
-        due = [one for one in wanted if known.get(one.place) != (one.version, one.shown)]
-        gone = [place for place in known if place not in {one.place for one in wanted}]
-        if not due and not gone:
-            return False
+        gone = known.keys() - {one.place for one in wanted}
+        news = list[tuple[_Wanted, bytes]]()
+        for one in wanted:
+            is_other, lacks = _compared(one, known)
+            if is_other or lacks:
+                sealed = self._sealed(one, point_of)
+                if is_other or sealed:
+                    news.append((one, sealed))
+        if not news and not gone:
+            return
         with self._database.change() as database:
             for app, name in gone:
                 database.execute(
                     "DELETE FROM sealed_secrets WHERE device = ? AND app = ? AND name = ?",
                     (device, app, name),
                 )
-            for one in due:
+            for one, sealed in news:
                 database.execute(
                     "INSERT OR REPLACE INTO sealed_secrets VALUES (?, ?, ?, ?, ?, ?)",
-                    (device, *one.place, one.version, one.shown, self._sealed(one, point_of)),
+                    (device, *one.place, one.version, one.shown, sealed),
                 )
             self._desired.tell(device)
-        return True
 
     def _sealed(self, one: _Wanted, point_of: Callable[[str, bytes], bytes]) -> bytes:
         """A value as the device gets it, empty where it cannot be sealed for it."""
@@ -273,6 +310,8 @@ class Secrets:
             )
         elif one not in fitting(wanted):
             why = NO_ROOM
+        elif one.certificate and not any(s.sealed for s in self.told(device) if (s.app, s.name) == one.place):
+            why = NOT_SEALED
         return HeldBy(device, has, printable(why, WHY_CHARS_MAX) or "it was not heard since")
 
 
@@ -287,6 +326,32 @@ def fitting(wanted: list[_Wanted]) -> list[_Wanted]:
     return found
 
 
+def _compared(one: _Wanted, known: Mapping[Place, _Told]) -> tuple[bool, bool]:
+    """Whether a device is to be told something else of a secret, and whether it could not be sealed yet."""
+    told = known.get(one.place, _NEVER)
+    is_other = (told.version, told.certificate) != (one.version, one.shown)
+    return is_other, bool(one.shown) and not told.is_sealed
+
+
+def _due(
+    wanted: Mapping[str, list[_Wanted]], told: Mapping[str, dict[Place, _Told]], *, tries: bool
+) -> tuple[list[str], bool]:
+    """The devices that are to be told something else, and whether a secret of any could not be sealed.
+
+    tries: those of which one could not be sealed are among them.
+    """
+    due, is_lacking = list[str](), False
+    for device, ones in wanted.items():
+        known = told.get(device, {})
+        found = [_compared(one, known) for one in ones]
+        lacks = any(lacking for _, lacking in found)
+        is_lacking |= lacks
+        is_other = any(other for other, _ in found) or known.keys() - {one.place for one in ones}
+        if is_other or (tries and lacks):
+            due.append(device)
+    return due, is_lacking
+
+
 class SecretRounds:
     """Brings the secrets that are wanted to devices; `round` is called every so often."""
 
@@ -296,24 +361,33 @@ class SecretRounds:
         database: ControlDatabase,
         shelf: Callable[[str], SecretShelf],
         point_of: Callable[[str, bytes], bytes],
+        monotonic_s: Callable[[], float],
     ) -> None:
-        """shelf: of a device of this machine; point_of: as for `Secrets.seal_for`."""
+        """shelf: of a device of this machine; point_of: as for `Secrets.seal_for`; monotonic_s: a clock."""
         self._secrets, self._database, self._shelf, self._point_of = secrets, database, shelf, point_of
-        self._changes = -1
+        self._monotonic_s, self._changes = monotonic_s, -1
+        self._again_s = self._retry_s = -math.inf
         self._on_shelves: dict[str, dict[Place, int]] = {}
         self._said: dict[str, str] = {}
 
     def round(self) -> None:
-        """Do what is due; raises `StoreError`."""
-        if self._database.changes == self._changes:
+        """Do what is due, for some devices at a time; raises `StoreError`."""
+        now_s, changes = self._monotonic_s(), self._database.changes
+        if changes == self._changes or now_s < self._again_s:
             return
-        wanted = self._secrets.wanted()
+        wanted, told = self._secrets.wanted(), self._secrets.sealed()
         local = {device: ones for device, ones in wanted.items() if ones[0].local}
         done = [self._shelve(device, local.get(device, [])) for device in self._local_devices(local)]
-        told = self._database.rows("SELECT DISTINCT device FROM sealed_secrets")
-        for device in sorted({*wanted, *(row[0] for row in told)} - {*local}):
-            self._secrets.seal_for(device, fitting(wanted.get(device, [])), self._point_of)
-        self._changes = self._database.changes if all(done) else -1
+        elsewhere = {device: fitting(wanted[device]) for device in sorted({*wanted, *told} - {*local})}
+        tries = now_s >= self._retry_s
+        if tries:
+            self._retry_s = now_s + RETRY_S
+        due, lacks = _due(elsewhere, told, tries=tries)
+        with self._database.change():
+            for device in due[:DEVICES_A_ROUND]:
+                self._secrets.seal_for(device, elsewhere[device], told[device], self._point_of)
+        self._again_s = now_s + (LOOK_S if len(due) <= DEVICES_A_ROUND else 0.0)
+        self._changes = self._database.changes if all(done) and not due and not lacks else -1
 
     def _local_devices(self, local: dict[str, Any]) -> Iterator[str]:
         rows = self._database.rows("SELECT device FROM devices WHERE local ORDER BY device")
