@@ -119,10 +119,21 @@ class FakePlatform:
             case "GET", [name, "revisions"]:
                 self.of(name)
                 return 200, {"items": self.revisions}
-            case "POST", [name, "resume"]:
-                self.of(name)["state"] = "running"
-                return 202, {"name": name, "instance": self.of(name)["instance"], "state": "starting"}
+            case "POST", [name, "retain" | "resume" as verb]:
+                return 202, {
+                    "name": name,
+                    "instance": self.of(name)["instance"],
+                    **self._set(name, verb, body),
+                }
         return 405, {"error": {"code": "method_not_allowed", "sentence": "this cannot be done"}}
+
+    def _set(self, name: str, verb: str, body: Any) -> dict[str, Any]:
+        if verb == "resume":
+            self.of(name)["state"] = "running"
+            return {"state": "starting"}
+        kept: dict[str, Any] = self.of(name).setdefault("retention", {"age_s": 0.0, "bytes": 0})
+        kept.update(body)
+        return kept
 
     def _of_devices(self, method: str, rest: list[str], query: dict[str, str], body: Any) -> Answer:
         match method, rest:

@@ -312,6 +312,31 @@ def test_replay_begins_a_run(platform: FakePlatform, capsys: Capture) -> None:
     assert json.loads(gear(capsys, "replay", "heat", "--json")[0]) == {"run": 2}
 
 
+def test_retain_says_how_long_rows_stay(platform: FakePlatform, capsys: Capture) -> None:
+    add(platform)
+    said = gear(capsys, "retain", "heat", "--age", "30d", "--size", "2GB")[0]
+    assert said == "rows of heat.3 stay in the log: 30 days and 2,000,000,000 bytes\n"
+    made = json.loads(gear(capsys, "retain", "heat", "--age", "all", "--json")[0])
+    assert (made["age_s"], made["bytes"]) == (0, 2_000_000_000)
+    said = gear(capsys, "retain", "heat", "--size", "all")[0]
+    assert said == "rows of heat.3 stay in the log: as long as the platform's configuration says\n"
+    platform.apps["heat"]["retention"] = {
+        "age_s": 172_800.0,
+        "bytes": 5_000,
+        "log_bytes": 4_000,
+        "log_bytes_per_day": 500.0,
+        "days_to_limit": 2.0,
+    }
+    said = gear(capsys, "info", "heat")[0]
+    assert "log: 4,000 bytes, 500 more a day\n" in said
+    assert "kept in the log: 2 days and 5,000 bytes, which are reached in 2.0 days\n" in said
+    assert "say how long rows stay: --age 30d" in gear(capsys, "retain", "heat", code=2)[1]
+    assert (
+        "--size 2: write a number above 0 with its unit"
+        in gear(capsys, "retain", "heat", "--size", "2", code=2)[1]
+    )
+
+
 def test_resume_waits_until_the_app_runs(platform: FakePlatform, capsys: Capture) -> None:
     add(platform)
     platform.apps["heat"]["state"] = "failed"
@@ -542,6 +567,7 @@ def test_status_names_each_process(platform: FakePlatform, capsys: Capture) -> N
         ["kill", "a"],
         ["replay", "a"],
         ["resume", "a"],
+        ["retain", "a", "--age", "1d"],
         ["rollback", "a"],
         ["revisions", "a"],
         ["status"],

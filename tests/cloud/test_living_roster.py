@@ -21,6 +21,7 @@ from geartrain.wire.envelope import NackReason
 from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, IngestConfig
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ingest.roster import Followed
+from geartrain_cloud.log.queries import commit
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.roster import RosterChannel, RosterDocument, RosterReader, RosterWriter
 from geartrain_cloud.ports import Entry, EntryKind, LedgerChange
@@ -435,3 +436,24 @@ def test_a_device_keeps_what_it_sends_by_a_revision_that_the_log_has_not_brought
     ways = (EntryKind.ROWS, EntryKind.REVISION, EntryKind.CROSSING)
     kinds = [entry.kind for entry in entries(tmp_path) if entry.kind in ways]
     assert kinds == [EntryKind.ROWS, EntryKind.REVISION, EntryKind.CROSSING, EntryKind.ROWS]
+
+
+def test_limits_of_one_flow_let_go_of_its_rows_while_ingest_runs(tmp_path: Path) -> None:
+    device, other = device_of("device-1"), device_of("device-1", flow="others.1")
+
+    async def story() -> None:
+        async with following(tmp_path) as (found, roster):
+            for flow, one in ((FLOW, device), ("others.1", other)):
+                roster.put(flow, document("device-1"))
+                await logged(tmp_path, EntryKind.ASSIGNED, flow=flow)
+                found.net.deliver(one.topic, one.schemas(), one.quotes(1.0))
+                await found.net.acked(one)
+                commit(tmp_path, "tables", flow, {"0": 99})
+            roster.put(FLOW, document("device-1", retain_bytes=1))
+            await logged(tmp_path, EntryKind.REMOVED)
+            found.net.deliver(device.topic, device.quotes(2.0))
+            await found.net.acked(device)
+
+    asyncio.run(story())
+    assert entries(tmp_path)[-1].clocks["quotes"] > entries(tmp_path)[0].clocks.get("quotes", START_OF_TIME)
+    assert prices(tmp_path, "others.1") == [1.0]

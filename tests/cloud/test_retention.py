@@ -13,11 +13,26 @@ import pytest
 
 from geartrain.errors import LedgerError
 from geartrain_client.cli import main
+from geartrain_cloud.log.opening import ledger_of
 from geartrain_cloud.log.queries import commit, register, registered, unregister
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.log.retention import Retained, Retention, retain
+from geartrain_cloud.log.retention import (
+    DAY_US,
+    Holding,
+    Retained,
+    Retention,
+    find_all_due,
+    holding,
+    retain,
+)
 from geartrain_cloud.log.verify import verify_log
-from geartrain_cloud.ports import QueryProgress, partition_of_key, position_key
+from geartrain_cloud.ports import (
+    HeldSegment,
+    QueryProgress,
+    StoredSegment,
+    partition_of_key,
+    position_key,
+)
 from tests.cloud.fleet import FLOW, TestDevice, make_config, prices, running
 
 FAR_US = 2**60
@@ -167,3 +182,33 @@ def test_ingest_removes_nothing_while_it_cannot_know_who_is_done(
         retain(tmp_path, OLD, FAR_US)
     with pytest.raises(LedgerError, match="is damaged"):
         registered(tmp_path)
+
+
+def held(flow: str, number: int, size: int, made_us: int) -> HeldSegment:
+    name = f"segments/{flow}/{number}"
+    return HeldSegment(StoredSegment(name, size, b"", made_us), flow, "quotes", 0, number, number, 1)
+
+
+def test_limits_of_flows_hold_beside_those_of_all() -> None:
+    segments = [held(flow, n, 10, n * 1_000_000) for n in range(1, 5) for flow in ("a", "b", "c")]
+    done = [QueryProgress("tables", flow, "0", at) for flow, at in (("a", 9), ("b", 3), ("c", 9))]
+    own = {"a": Retention(bytes_max=20), "b": Retention(older_than_s=0.5), "c": Retention()}
+
+    def gone(limits: Retention) -> tuple[list[str], int, int]:
+        due = find_all_due(segments, done, limits, own, now_us=5_000_000)
+        return sorted(one.segment.name[9:] for one in due.segments), due.held, due.bytes_left
+
+    assert gone(Retention()) == (["a/1", "a/2", "b/1", "b/2", "b/3"], 1, 70)
+    assert gone(Retention(older_than_s=3.5)) == (["a/1", "a/2", "b/1", "b/2", "b/3", "c/1"], 1, 60)
+
+
+def test_what_a_flow_holds_and_how_it_grows_is_told_from_its_segments(tmp_path: Path) -> None:
+    three_segments(tmp_path)
+    with ledger_of(tmp_path) as ledger:
+        sizes = [size for (size,) in ledger.execute("SELECT size FROM segments")]
+        (first_us,) = ledger.execute("SELECT min(made_us) FROM segments").fetchone()
+    assert holding(tmp_path, FLOW, first_us + 1) == Holding(sum(sizes))
+    half_a_day = first_us + DAY_US // 2
+    assert holding(tmp_path, FLOW, half_a_day) == Holding(sum(sizes), sum(sizes) * 2.0, 43_200.0)
+    assert holding(tmp_path, FLOW, first_us + 9 * DAY_US) == Holding(sum(sizes), 0.0, 86_400.0)
+    assert holding(tmp_path, "nothing", first_us) == Holding(0)

@@ -56,6 +56,17 @@ def test_an_app_goes_from_submit_to_kill(client: Client, state: Path) -> None:
     assert info["sources"] == [{"id": "quotes", "bounded": True, "devices": "all"}]
     assert [one["state"] for one in info["applied"]] == ["offline"]
     assert "s1 is offline" in info["waits_for"]
+    kept = {"retain_s": 60.0, "retain_bytes": 9}
+    assert client.ask("POST", "/apps/stocks/retain", {"age_s": 60, "bytes": 9}, expect=202)[1]["age_s"] == 60
+    client.ask("POST", "/apps/stocks/retain", {}, expect=202)
+    retention = client.get("/apps/stocks")["retention"]
+    assert (retention["age_s"], retention["bytes"], retention["log_bytes"]) == (60, 9, 0)
+    limited = _eventually(
+        lambda: (held := changed(RosterReader(places.log).after()).get("stocks.1")) and held.retain_s and held
+    )
+    assert {name: getattr(limited, name) for name in kept} == kept
+    client.ask("POST", "/apps/stocks/retain", {"age_s": 0, "bytes": 0}, expect=202)
+    assert client.get("/apps/stocks")["retention"]["age_s"] is None
     roster = _eventually(lambda: changed(RosterReader(places.log).after()).get("stocks.1"))
     assert (roster.devices, roster.bounded) == ({"s1": ("quotes",)}, True)
     assert {one.sources for one in roster.channels.values()} == {("quotes",)}
@@ -144,6 +155,8 @@ def test_devices_are_added_labelled_listed_in_pages_and_retired(client: Client) 
         ("DELETE", "/apps", None, 405, "it takes GET, POST, not DELETE"),
         ("POST", "/apps/none/kill", {"mode": "softly"}, 400, "mode: invalid enum value 'softly'"),
         ("POST", "/apps/none/kill", {}, 404, "there is no app none"),
+        ("POST", "/apps/none/retain", {"age_s": 1}, 404, "there is no app none"),
+        ("POST", "/apps/none/retain", {"bytes": -1}, 400, "bytes: expected 'int' >= 0"),
         ("POST", "/apps/none/replay", {"from": "1999"}, 400, "a replay begins at the log's beginning"),
         ("POST", "/devices", {"name": "a b"}, 400, "use a name of 1 to 64"),
         ("POST", "/devices", {"name": "all"}, 400, "cannot be called"),

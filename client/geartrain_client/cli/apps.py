@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from geartrain.errors import ConfigError
 from geartrain.printable import printable
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME, format_time
 from geartrain_client.cli.waiting import until_ended, until_purged, until_runs, wait_until
-from geartrain_client.rest.answers import App, AppInfo, Applied, Line, Skew, answer_as
+from geartrain_client.rest.answers import App, AppInfo, Applied, Line, Retention, Skew, answer_as
 from geartrain_client.rest.platform import Platform, items_of, segment
 from geartrain_client.terminal.screen import notices, print_json, results, table_of
 
@@ -65,6 +66,8 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
         "slots": _slots(app),
         "devices": f"applied by {counts.applied} of {counts.assigned}, {counts.online} in contact",
         **{f"rate, {hop}": _number(rate) for hop, rate in app.rates.items()},
+        "log": _log(app.retention),
+        "kept in the log": _kept(app.retention),
         "cut": _cuts(app),
         "cut, to come": _recut(app),
         "lag": _number(app.lag),
@@ -89,6 +92,38 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
     if app.applied:
         lines = [[one.device, one.state, _number(one.serial), one.cut, _why(one)] for one in app.applied]
         out.print(table_of("Devices", ["device", "state", "serial", "cut", "why"], lines, numbers=(2,)))
+
+
+def _log(kept: Retention) -> str:
+    grows = kept.log_bytes_per_day
+    return f"{kept.log_bytes:,} bytes" + ("" if grows is None else f", {grows:,.0f} more a day")
+
+
+def _kept(kept: Retention) -> str:
+    age = f"{kept.age_s / 86_400:,.6g} days" if kept.age_s else ""
+    size = f"{kept.bytes:,} bytes" if kept.bytes else ""
+    if size and kept.days_to_limit is not None:
+        size += (
+            f", which are reached in {kept.days_to_limit:,.1f} days" if kept.days_to_limit else ", reached"
+        )
+    return " and ".join(filter(None, (age, size)))
+
+
+def retain_app(
+    platform: Platform, name: str, age_s: float | None, size: int | None, *, as_json: bool
+) -> None:
+    """Have the rows of an app stay in the log so long; None: as before. Raises `GeartrainError`."""
+    wanted = {"age_s": age_s, "bytes": size}
+    body = {key: value for key, value in wanted.items() if value is not None}
+    if not body:
+        raise ConfigError("gear retain: say how long rows stay: --age 30d, --size 2GB, or both")
+    answer = platform.change("POST", f"/apps/{segment(name)}/retain", body)
+    if as_json:
+        print_json(answer)
+        return
+    made = Retention(answer["age_s"], answer["bytes"])
+    said = _kept(made) or "as long as the platform's configuration says"
+    results().print(printable(f"rows of {answer['instance']} stay in the log: {said}"), soft_wrap=True)
 
 
 def _cuts(app: App) -> str:

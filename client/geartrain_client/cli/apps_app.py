@@ -13,7 +13,7 @@ from geartrain.fleet.selectors import parse_selector
 from geartrain_client.cli.app_options import AppName, Timeout, Wait, seconds_of
 from geartrain_client.cli.platform_options import Json, SigningKey, State, Url, completed, platform_at
 from geartrain_client.rest.platform import segment
-from geartrain_client.terminal.settings import parse_seconds, parse_set
+from geartrain_client.terminal.settings import parse_age, parse_seconds, parse_set, parse_size
 
 apps_app = typer.Typer(rich_markup_mode=None)
 
@@ -76,6 +76,12 @@ def submit(
     own: DeviceSettings = None,
     device_cuts: DeviceCuts = None,
     isolation: Isolated = Isolation.SHARED,
+    retain: Annotated[
+        str, typer.Option("--retain", metavar="TIME", help="How long rows stay in the log, such as 30d.")
+    ] = "all",
+    retain_bytes: Annotated[
+        str, typer.Option("--retain-bytes", metavar="SIZE", help="How many bytes of its log stay: 2GB.")
+    ] = "all",
     key: SigningKey = None,
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Do not load the flow here: run what is installed there.")
@@ -104,7 +110,9 @@ def submit(
     from geartrain_client.cli.submitting import SubmitWishes, submit_flow
 
     given = (parse_set(settings or []), _own_settings(own or []), unchecked, seconds_of(wait, timeout))
-    wishes = SubmitWishes(name, devices, cut, *given, json, isolation.value, key, _cuts(device_cuts or []))
+    kept = parse_age("--retain", retain), parse_size("--retain-bytes", retain_bytes)
+    cuts = _cuts(device_cuts or [])
+    wishes = SubmitWishes(name, devices, cut, *given, json, isolation.value, key, cuts, *kept)
     submit_flow(platform_at(url, state), flow, wishes)
 
 
@@ -381,3 +389,33 @@ def resume(
     from geartrain_client.cli.apps import resume_app
 
     resume_app(platform_at(url, state), app, seconds=seconds_of(wait, timeout), as_json=json)
+
+
+@apps_app.command("retain", short_help="Say how long the rows of an app stay in the log.")
+def retain(
+    app: AppName,
+    age: Annotated[
+        str | None, typer.Option("--age", metavar="TIME|all", help="Rows older than this go, such as 30d.")
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option("--size", metavar="SIZE|all", help="The oldest beyond this go, such as 2GB.")
+    ] = None,
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Say how long the rows of a running app stay in the log, by age and by size; "all" lifts a limit.
+
+    Rows go once they are in the tables, never before. A replay then begins with those that are left. The
+    limits of [log] in the platform's configuration hold as well.
+
+    \b
+    Examples:
+      gear retain heat --age 30d
+      gear retain heat --age all --size 2GB
+    """
+    from geartrain_client.cli.apps import retain_app
+
+    age_s = None if age is None else parse_age("--age", age)
+    size_bytes = None if size is None else parse_size("--size", size)
+    retain_app(platform_at(url, state), app, age_s, size_bytes, as_json=json)

@@ -118,6 +118,19 @@ class FieldNote(msgspec.Struct, frozen=True):
     description: str = ""
 
 
+class Retention(msgspec.Struct, frozen=True):
+    """How long rows stay in the log of an app, None for ever; what is there, and how it grew over log_span_s;
+    days_to_limit: until the bytes are at their limit.
+    """
+
+    age_s: float | None = None
+    bytes: int | None = None
+    log_bytes: int = 0
+    log_bytes_per_day: float | None = None
+    log_span_s: float | None = None
+    days_to_limit: float | None = None
+
+
 class AppInfo(App, frozen=True):
     """An app with what stands where. bundled: whether its code is a signed bundle; number: of the newest
     revision that its log was told of; change: the one that it goes over to, None where it stays; cut_change:
@@ -129,6 +142,7 @@ class AppInfo(App, frozen=True):
     clocks: list[Clock] = []
     applied: list[Applied] = []
     rates: dict[str, Any] = {}
+    retention: Retention = Retention()
     lag: Any = None
     dead_letters: Any = None
     tables: str = ""

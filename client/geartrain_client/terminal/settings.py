@@ -43,3 +43,30 @@ def parse_seconds(option: str, text: str) -> float:
     if not seconds > 0:
         raise ConfigError(f"{option} {text}: write a number above 0 with its unit, such as 30s, 5m or 2h")
     return seconds
+
+
+_BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+def parse_age(option: str, text: str) -> float:
+    """As `parse_seconds`; 0 for `all`.
+
+    >>> parse_age("--retain", "1d"), parse_age("--retain", "all")
+    (86400.0, 0.0)
+    """
+    return 0.0 if text == "all" else parse_seconds(option, text)
+
+
+def parse_size(option: str, text: str) -> int:
+    """An amount of bytes, 0 for `all`; raises `ConfigError` for another form.
+
+    >>> parse_size("--retain-bytes", "2GB"), parse_size("--retain-bytes", "all")
+    (2000000000, 0)
+    """
+    if text == "all":
+        return 0
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)(B|kB|MB|GB|TB)", text)
+    size = round(float(found[1]) * _BYTES[found[2]]) if found else 0
+    if size < 1:
+        raise ConfigError(f"{option} {text}: write a number above 0 with its unit, such as 500MB or 2GB")
+    return size

@@ -309,6 +309,29 @@ class FieldNote(_Answer, frozen=True):
     description: str
 
 
+class Retention(_Answer, frozen=True):
+    """How long an app's rows stay in the log, and what it takes. age_s: the stricter one of the app's and the
+    platform's, bytes: of the app; null for no limit. log_bytes: of its segments, log_bytes_per_day: how many
+    came in the last log_span_s. days_to_limit: until the bytes are reached; null where nobody knows.
+    """
+
+    age_s: float | None
+    bytes: int | None
+    log_bytes: int
+    log_bytes_per_day: float | None
+    log_span_s: float | None
+    days_to_limit: float | None
+
+
+class Retained(_Answer, frozen=True):
+    """How long rows of an app stay by its own limits; 0 for no limit of its own."""
+
+    name: str
+    instance: str
+    age_s: float
+    bytes: int
+
+
 class AppInfo(App, frozen=True):
     """All that is known of an app. slots: over how many its keys are to be dealt, slots_now: are dealt; skew:
     where most rows are; tables: where they are; rates: by hop; lag: entries of the log that the tables have
@@ -332,6 +355,7 @@ class AppInfo(App, frozen=True):
     channels: list[ChannelInfo]
     clocks: list[SourceClock]
     rates: dict[str, dict[str, Number]]
+    retention: Retention
     lag: int | None
     dead_letters: int | None
     host: Hosted | None

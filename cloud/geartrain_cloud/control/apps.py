@@ -89,6 +89,8 @@ class Apps:
                 isolation="own" if outline.shuffles > SHARED_STAGES else asked.isolation,
                 made_us=now_us,
                 cut_rules=asked.cut_rules,
+                retain_s=asked.retain_s,
+                retain_bytes=asked.retain_bytes,
             )
             held = to_row(row)
             database.execute(f"INSERT INTO instances VALUES ({', '.join('?' * len(held))})", held)  # noqa: S608
@@ -223,6 +225,25 @@ class Apps:
                 "UPDATE instances SET attempt = attempt + 1, state = ?, why = '', changed_us = ? "
                 "WHERE instance = ?",
                 (State.STARTING, self._now_us(), instance.instance),
+            )
+        return self._get(instance.instance)
+
+    def retain(self, name: str, age_s: float | None, size: int | None) -> Instance:
+        """Have its rows stay in the log so long; None: as before, 0: as long as those of all.
+
+        Raises `NotFoundError`, and `ConflictError` where it has ended.
+        """
+        with self._database.change() as database:
+            instance = self.newest(name)
+            if instance.state.is_over:
+                raise ConflictError(f"app {name} has ended, as {instance.instance}: its log stays as it is")
+            kept = (
+                instance.retain_s if age_s is None else age_s,
+                instance.retain_bytes if size is None else size,
+            )
+            database.execute(
+                "UPDATE instances SET retain_s = ?, retain_bytes = ? WHERE instance = ?",
+                (*kept, instance.instance),
             )
         return self._get(instance.instance)
 

@@ -23,7 +23,7 @@ from geartrain.adapters.sqlite import Fault, open_to_write, transaction, transla
 from geartrain_cloud.control.errors import StoreError
 from geartrain_cloud.control.model import Device, Instance, Planned
 
-VERSION = 7
+VERSION = 8
 BUSY_S = 10.0
 
 _CREATE = """
@@ -91,7 +91,11 @@ CREATE TABLE certificates (device TEXT PRIMARY KEY, certificate BLOB NOT NULL) W
 """value: encrypted, empty for a secret that was removed. sealed_secrets is what devices are told: its
 certificate is a digest of the one that a secret is sealed for. certificates: as devices report them.
 """
-_STEPS = (_CREATE, _PROGRAMS, _REVISIONS, _CUTS, _BEARERS, _SLOTS, _SECRETS)
+_RETENTION = """
+ALTER TABLE instances ADD COLUMN retain_s REAL NOT NULL DEFAULT 0;
+ALTER TABLE instances ADD COLUMN retain_bytes INTEGER NOT NULL DEFAULT 0;
+"""
+_STEPS = (_CREATE, _PROGRAMS, _REVISIONS, _CUTS, _BEARERS, _SLOTS, _SECRETS, _RETENTION)
 """What brings a store of each format to the next one."""
 _JSON = ("options", "device_options", "outline", "labels", "drops", "cut_rules")
 

@@ -133,7 +133,8 @@ class Instance(msgspec.Struct, frozen=True):
     which is the one that these fields tell of and that devices run; drops: the steps that lost what they had
     kept by it; made_us: when it was asked for. cut_rules: which devices get another cut, the last that
     matches; of those that run it, the assignments say it. slots: over how many its keys are dealt in the
-    data centre.
+    data centre. retain_s, retain_bytes: how long its rows stay in the log, 0 for as long as the platform's
+    configuration says.
     """
 
     instance: str
@@ -159,6 +160,8 @@ class Instance(msgspec.Struct, frozen=True):
     made_us: int = 0
     cut_rules: tuple[CutRule, ...] = ()
     slots: int = SLOTS
+    retain_s: float = 0.0
+    retain_bytes: int = 0
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -232,6 +235,8 @@ class Submission(msgspec.Struct, frozen=True):
     device_options: dict[str, Options] = {}
     isolation: Isolation = "shared"
     cut_rules: tuple[CutRule, ...] = ()
+    retain_s: float = 0.0
+    retain_bytes: int = 0
 
 
 def merged(options: Options, over: Options) -> Options:

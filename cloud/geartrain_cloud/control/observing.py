@@ -6,6 +6,7 @@ invents nothing; what nobody reports is null. Text of devices and users is print
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from geartrain import __version__
 from geartrain.control.states import cut_as_said
+from geartrain.errors import LedgerError
 from geartrain.fleet.selectors import ALL, CLOUD_DEVICE, parse_selector
 from geartrain.printable import TEXT_CHARS_MAX, printable
 from geartrain.records.event_time import END_OF_TIME
@@ -31,6 +33,7 @@ from geartrain_cloud.control.requests import LIMIT
 from geartrain_cloud.control.sources import lacking, needs_devices, not_for
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.hosting.skew import Hottest
+from geartrain_cloud.log.retention import Holding, holding
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.places import read_report
 from geartrain_cloud.sinks.app_tables import AppTables
@@ -177,6 +180,7 @@ class Observer:
             ],
             "clocks": self._clocks(instance, ingest),
             "rates": self._rates.rates(instance.instance, self._here(instance.instance)),
+            "retention": self._retention(instance),
             "lag": None if host is None else host.lag,
             "dead_letters": logged.get("_dead_letters"),
             "host": None
@@ -190,6 +194,25 @@ class Observer:
             "waits_for": self._waits(instance, assigned, ingest),
             "applied": self._applied_by(instance, list(assigned)[:NAMES_MAX]),
             "notes": _notes(instance),
+        }
+
+    def _retention(self, instance: Instance) -> dict[str, Any]:
+        """What is kept of its log, how fast that grows, and when it reaches the limit in bytes."""
+        log = self._config.log
+        ages = [s for s in (instance.retain_s, log.retain_s) if s]
+        try:
+            held = holding(self._places.log, instance.instance, time.time_ns() // 1_000)
+        except LedgerError:  # there is none yet
+            held = Holding(0)
+        limit, grows = instance.retain_bytes, held.bytes_per_day
+        full = max(0.0, (limit - held.bytes) / grows) if limit and grows else None
+        return {
+            "age_s": min(ages, default=None),
+            "bytes": limit or None,
+            "log_bytes": held.bytes,
+            "log_bytes_per_day": grows,
+            "log_span_s": held.span_s,
+            "days_to_limit": full,
         }
 
     def _change(self, instance: Instance, host: HostReport) -> dict[str, Any] | None:

@@ -55,6 +55,10 @@ class DeviceCut(_Body, frozen=True):
     cut: str
 
 
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
+
 class SubmitBody(_Body, frozen=True):
     """A submit: `set` and each of `device_set` hold `step.option: value`; a text is converted by the
     option's annotation.
@@ -69,6 +73,17 @@ class SubmitBody(_Body, frozen=True):
     revision: dict[str, Any] = {}
     isolation: Isolation = "shared"
     device_cuts: Annotated[list[DeviceCut], msgspec.Meta(max_length=CUTS_MAX)] = []
+    retain_s: Seconds = 0.0
+    retain_bytes: Size = 0
+
+
+class RetainBody(_Body, frozen=True):
+    """`POST /apps/{name}/retain`: how long its rows stay in the log, by age and by size; absent: as before,
+    0: as long as those of all apps.
+    """
+
+    age_s: Seconds | None = None
+    bytes: Size | None = None
 
 
 class CutBody(_Body, frozen=True):

@@ -86,4 +86,6 @@ class RosterKeeper:
             {one.id: one.partitioned_by for one in channels if one.partitioned_by},
             ended,
             instance.revision,
+            instance.retain_s or None,
+            instance.retain_bytes or None,
         )

@@ -52,6 +52,7 @@ from geartrain_cloud.control.requests import (
     LinesQuery,
     PageQuery,
     ReplayBody,
+    RetainBody,
     RowsQuery,
     SubmitBody,
     TokenBody,
@@ -151,6 +152,8 @@ class Api:
                     checked.device_options,
                     body.isolation,
                     rules,
+                    body.retain_s,
+                    body.retain_bytes,
                 ),
                 outline,
             )
@@ -225,6 +228,22 @@ class Api:
         def work() -> Answer:
             found = self._store.apps.resume(request.match_info["name"])
             return 202, {"name": found.name, "instance": found.instance, "state": found.state.value}
+
+        return self._once(key_of(request), asked, work)
+
+    @route("POST", "/apps/{name}/retain", "operator", answers.Retained, statuses=(202,), body=RetainBody)
+    async def retain(self, request: web.Request) -> Answer:
+        """Say how long what an app has sent and made stays; what is absent stays as it was."""
+        body, asked = await body_of(request, RetainBody)
+
+        def work() -> Answer:
+            found = self._store.apps.retain(request.match_info["name"], body.age_s, body.bytes)
+            return 202, {
+                "name": found.name,
+                "instance": found.instance,
+                "age_s": found.retain_s,
+                "bytes": found.retain_bytes,
+            }
 
         return self._once(key_of(request), asked, work)
 

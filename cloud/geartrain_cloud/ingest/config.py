@@ -51,6 +51,7 @@ class FlowConfig:
     partitioned_by: Mapping[str, str] = field(default_factory=dict)
     schemas: Mapping[str, str] = field(default_factory=dict)
     revision: int = 1
+    retention: Retention = field(default_factory=Retention)
 
     @staticmethod
     def of(

@@ -235,6 +235,7 @@ class Ingest:
             self._config.retention,
             self._merge_segments,
             self._config.merge_grace_s,
+            lambda: {name: flow.retention for name, flow in core.flows.items()},
         )
         # A little and often: acks wait for the disk and the ledger while a round is at them.
         pause_s = _UPKEEP_S_MAX

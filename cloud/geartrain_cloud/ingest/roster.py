@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from geartrain_cloud.ingest.config import FlowConfig
+from geartrain_cloud.log.retention import Retention
 from geartrain_cloud.log.roster import RosterDocument, RosterRow
 from geartrain_cloud.ports import EntryKind
 
@@ -113,6 +114,7 @@ def flow_of(document: RosterDocument) -> FlowConfig:
         partitioned_by=document.partitioned_by,
         schemas={channel: row.schema for channel, row in document.channels.items() if row.schema},
         revision=document.revision,
+        retention=Retention(document.retain_s, document.retain_bytes),
     )
 
 

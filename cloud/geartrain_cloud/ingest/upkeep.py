@@ -19,7 +19,7 @@ from geartrain.ports.buggify import buggify
 from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.log.part import segment_digest
-from geartrain_cloud.log.retention import Retention, done_with, find_due
+from geartrain_cloud.log.retention import Retention, done_with, find_all_due
 from geartrain_cloud.ports import HeldSegment, LedgerStore, ReplacedFile, StoredSegment, position_key
 
 T = TypeVar("T")
@@ -55,11 +55,13 @@ class Upkeep:
         limits: Retention,
         merge_segments: SegmentMerger | None,
         merge_grace_s: float,
+        of_flow: Callable[[], Mapping[str, Retention]] = dict,
     ) -> None:
-        """`merge_segments`: None where nothing is to be merged."""
+        """`merge_segments`: None where nothing is to be merged; of_flow: the limits of single flows now."""
         self._term, self._ledger, self._disk, self._clock = term, ledger, disk, clock
         self._counters, self._alarm, self._limits = counters, alarm, limits
         self._merge_segments, self._grace_us = merge_segments, merge_grace_s * 1e6
+        self._of_flow = of_flow
         self._damaged: set[str] = set()
 
     async def round(self) -> None:
@@ -69,8 +71,9 @@ class Upkeep:
         removed then, and what devices send is taken as ever.
         """
         await self._ledger.check(self._term)
-        if self._limits.is_limited:
-            await self._retain()
+        of_flow = self._of_flow()
+        if self._limits.is_limited or any(own.is_limited for own in of_flow.values()):
+            await self._retain(of_flow)
         if self._merge_segments is not None:
             for run in find_runs(await self._asked(self._ledger.held_segments()) or [], self._damaged):
                 await self._merge(run, self._merge_segments)
@@ -84,13 +87,13 @@ class Upkeep:
             self._alarm.warn("upkeep", "log", str(error))
             return None
 
-    async def _retain(self) -> None:
+    async def _retain(self, of_flow: Mapping[str, Retention]) -> None:
         held = await self._asked(self._ledger.held_segments())
         queries = await self._asked(self._ledger.queries())
         if held is None or queries is None:
             return
         now_us = self._clock.now_us()
-        due = find_due(held, queries, self._limits, now_us)
+        due = find_all_due(held, queries, self._limits, of_flow, now_us)
         if due.held:
             self._alarm.warn(
                 "retention", "log", f"{due.held} segments are due, but no query is done with them"

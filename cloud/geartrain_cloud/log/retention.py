@@ -14,7 +14,7 @@ from pathlib import Path
 
 from geartrain.errors import LedgerError
 from geartrain_cloud.log.housekeeping import forget_rows
-from geartrain_cloud.log.opening import writable_ledger
+from geartrain_cloud.log.opening import ledger_of, writable_ledger
 from geartrain_cloud.log.rows import read_queries
 from geartrain_cloud.log.tables import SELECT_SEGMENTS, read_segment
 from geartrain_cloud.ports import HeldSegment, QueryProgress, position_key
@@ -69,6 +69,63 @@ def find_due(
         found.segments.append(one)
         found.bytes_left -= one.segment.size
     return found
+
+
+def find_all_due(
+    segments: Iterable[HeldSegment],
+    queries: Iterable[QueryProgress],
+    limits: Retention,
+    of_flow: Mapping[str, Retention],
+    now_us: int,
+) -> Due:
+    """As `find_due`, with limits of some flows besides; what any limit lets go of may go.
+
+    of_flow: by flow; its bytes are those of its own segments.
+    """
+    known, done = list(segments), list(queries)
+    found = find_due(known, done, limits, now_us)
+    going = {one.segment.name for one in found.segments}
+    for flow, own in sorted(of_flow.items()):
+        if own.is_limited:
+            rest = [one for one in known if one.flow == flow and one.segment.name not in going]
+            due = find_due(rest, done, own, now_us)
+            found.segments += due.segments
+            found.held += due.held
+            found.bytes_left -= sum(one.segment.size for one in due.segments)
+    return found
+
+
+DAY_US = 86_400 * 1_000_000
+_SPAN_US_MIN = 60 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What the log holds of a flow: bytes of segments, and how many came in a day, by the last span_s
+    seconds; both None where nobody knows yet.
+    """
+
+    bytes: int
+    bytes_per_day: float | None = None
+    span_s: float | None = None
+
+
+def holding(folder: Path, flow: str, now_us: int) -> Holding:
+    """What the log in `folder` holds of a flow; now_us: wall clock. Raises `LedgerError`.
+
+    What came in a day is that of the last day, or of the time since the first segment that is there. It is
+    not known before that is a minute.
+    """
+    with ledger_of(folder) as ledger:
+        held, first, newer = ledger.execute(
+            "SELECT coalesce(sum(size), 0), min(made_us), coalesce(sum(size) FILTER (WHERE made_us >= ?), 0) "
+            "FROM segments WHERE flow = ?",
+            (now_us - DAY_US, flow),
+        ).fetchone()
+    span_us = min(DAY_US, now_us - first) if first is not None else 0
+    if span_us < _SPAN_US_MIN:
+        return Holding(held)
+    return Holding(held, newer * DAY_US / span_us, span_us / 1e6)
 
 
 def done_with(queries: Iterable[QueryProgress]) -> Mapping[tuple[str, str], int]:
