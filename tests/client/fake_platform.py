@@ -131,7 +131,9 @@ class FakePlatform:
         if verb == "resume":
             self.of(name)["state"] = "running"
             return {"state": "starting"}
-        kept: dict[str, Any] = self.of(name).setdefault("retention", {"age_s": 0.0, "bytes": 0})
+        kept: dict[str, Any] = self.of(name).setdefault(
+            "retention", {"age_s": 0.0, "bytes": 0, "tables_age_s": 0.0}
+        )
         kept.update(body)
         return kept
 

@@ -314,22 +314,28 @@ def test_replay_begins_a_run(platform: FakePlatform, capsys: Capture) -> None:
 
 def test_retain_says_how_long_rows_stay(platform: FakePlatform, capsys: Capture) -> None:
     add(platform)
-    said = gear(capsys, "retain", "heat", "--age", "30d", "--size", "2GB")[0]
-    assert said == "rows of heat.3 stay in the log: 30 days and 2,000,000,000 bytes\n"
+    said = gear(capsys, "retain", "heat", "--age", "30d", "--size", "2GB", "--tables", "90d")[0]
+    assert said == (
+        "rows of heat.3 stay in the log: 30 days and 2,000,000,000 bytes\n"
+        "rows of heat.3 stay in tables: 90 days\n"
+    )
     made = json.loads(gear(capsys, "retain", "heat", "--age", "all", "--json")[0])
     assert (made["age_s"], made["bytes"]) == (0, 2_000_000_000)
     said = gear(capsys, "retain", "heat", "--size", "all")[0]
-    assert said == "rows of heat.3 stay in the log: as long as the platform's configuration says\n"
+    assert said.startswith("rows of heat.3 stay in the log: as long as the platform's configuration says\n")
     platform.apps["heat"]["retention"] = {
         "age_s": 172_800.0,
         "bytes": 5_000,
         "log_bytes": 4_000,
         "log_bytes_per_day": 500.0,
         "days_to_limit": 2.0,
+        "tables_age_s": 86_400.0,
+        "tables_removed": 1_200,
     }
     said = gear(capsys, "info", "heat")[0]
     assert "log: 4,000 bytes, 500 more a day\n" in said
     assert "kept in the log: 2 days and 5,000 bytes, which are reached in 2.0 days\n" in said
+    assert "kept in tables: 1 days, 1,200 rows have gone\n" in said
     assert "say how long rows stay: --age 30d" in gear(capsys, "retain", "heat", code=2)[1]
     assert (
         "--size 2: write a number above 0 with its unit"

@@ -57,6 +57,9 @@ def test_an_app_goes_from_submit_to_kill(client: Client, state: Path) -> None:
     assert [one["state"] for one in info["applied"]] == ["offline"]
     assert "s1 is offline" in info["waits_for"]
     kept = {"retain_s": 60.0, "retain_bytes": 9}
+    told = client.ask("POST", "/apps/stocks/retain", {"tables_age_s": 7}, expect=202)[1]
+    assert (told["tables_age_s"], told["age_s"]) == (7, 0)
+    assert client.get("/apps/stocks")["retention"]["tables_age_s"] == 7
     assert client.ask("POST", "/apps/stocks/retain", {"age_s": 60, "bytes": 9}, expect=202)[1]["age_s"] == 60
     client.ask("POST", "/apps/stocks/retain", {}, expect=202)
     retention = client.get("/apps/stocks")["retention"]

@@ -291,7 +291,8 @@ def test_a_store_of_a_former_release_has_the_first_revision_of_each_app(tmp_path
     store.apps.submit(ASKED, outline("a"))
     store.close()
     with sqlite3.connect(path) as older:
-        for column in ("revision", "drops", "made_us", "cut_rules", "slots", "retain_s", "retain_bytes"):
+        kept = ("retain_s", "retain_bytes", "retain_tables_s")
+        for column in ("revision", "drops", "made_us", "cut_rules", "slots", *kept):
             older.execute(f"ALTER TABLE instances DROP COLUMN {column}")
         for table in ("assignments", "reports"):
             older.execute(f"ALTER TABLE {table} DROP COLUMN cut")

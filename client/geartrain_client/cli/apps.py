@@ -68,6 +68,7 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
         **{f"rate, {hop}": _number(rate) for hop, rate in app.rates.items()},
         "log": _log(app.retention),
         "kept in the log": _kept(app.retention),
+        "kept in tables": _kept_tables(app.retention),
         "cut": _cuts(app),
         "cut, to come": _recut(app),
         "lag": _number(app.lag),
@@ -100,7 +101,7 @@ def _log(kept: Retention) -> str:
 
 
 def _kept(kept: Retention) -> str:
-    age = f"{kept.age_s / 86_400:,.6g} days" if kept.age_s else ""
+    age = _age(kept.age_s)
     size = f"{kept.bytes:,} bytes" if kept.bytes else ""
     if size and kept.days_to_limit is not None:
         size += (
@@ -109,21 +110,42 @@ def _kept(kept: Retention) -> str:
     return " and ".join(filter(None, (age, size)))
 
 
+def _age(age_s: float | None) -> str:
+    return f"{age_s / 86_400:,.6g} days" if age_s else ""
+
+
+def _kept_tables(kept: Retention) -> str:
+    gone = f", {kept.tables_removed:,} rows have gone" if kept.tables_removed else ""
+    return _age(kept.tables_age_s) + gone
+
+
 def retain_app(
-    platform: Platform, name: str, age_s: float | None, size: int | None, *, as_json: bool
+    platform: Platform,
+    name: str,
+    age_s: float | None,
+    size: int | None,
+    tables_age_s: float | None,
+    *,
+    as_json: bool,
 ) -> None:
-    """Have the rows of an app stay in the log so long; None: as before. Raises `GeartrainError`."""
-    wanted = {"age_s": age_s, "bytes": size}
+    """Have the rows of an app stay in the log, and in tables, so long; None: as before.
+
+    Raises `GeartrainError`.
+    """
+    wanted = {"age_s": age_s, "bytes": size, "tables_age_s": tables_age_s}
     body = {key: value for key, value in wanted.items() if value is not None}
     if not body:
-        raise ConfigError("gear retain: say how long rows stay: --age 30d, --size 2GB, or both")
+        raise ConfigError(
+            "gear retain: say how long rows stay: --age 30d, --size 2GB, --tables 90d, or several of these"
+        )
     answer = platform.change("POST", f"/apps/{segment(name)}/retain", body)
     if as_json:
         print_json(answer)
         return
-    made = Retention(answer["age_s"], answer["bytes"])
-    said = _kept(made) or "as long as the platform's configuration says"
-    results().print(printable(f"rows of {answer['instance']} stay in the log: {said}"), soft_wrap=True)
+    made = Retention(answer["age_s"], answer["bytes"], tables_age_s=answer["tables_age_s"])
+    for place, limit in (("the log", _kept(made)), ("tables", _age(made.tables_age_s))):
+        said = limit or "as long as the platform's configuration says"
+        results().print(printable(f"rows of {answer['instance']} stay in {place}: {said}"), soft_wrap=True)
 
 
 def _cuts(app: App) -> str:

@@ -47,6 +47,15 @@ DeviceCuts = Annotated[
         help="Another cut for some devices; may be repeated, the last that means a device holds.",
     ),
 ]
+RetainedAge = Annotated[
+    str, typer.Option("--retain", metavar="TIME", help="How long rows stay in the log, such as 30d.")
+]
+RetainedSize = Annotated[
+    str, typer.Option("--retain-bytes", metavar="SIZE", help="How many bytes of its log stay, such as 2GB.")
+]
+RetainedTables = Annotated[
+    str, typer.Option("--retain-tables", metavar="TIME", help="How old rows of tables become, such as 90d.")
+]
 
 
 @apps_app.command("submit", short_help="Run a flow on a platform, under a name.")
@@ -76,12 +85,9 @@ def submit(
     own: DeviceSettings = None,
     device_cuts: DeviceCuts = None,
     isolation: Isolated = Isolation.SHARED,
-    retain: Annotated[
-        str, typer.Option("--retain", metavar="TIME", help="How long rows stay in the log, such as 30d.")
-    ] = "all",
-    retain_bytes: Annotated[
-        str, typer.Option("--retain-bytes", metavar="SIZE", help="How many bytes of its log stay: 2GB.")
-    ] = "all",
+    retain: RetainedAge = "all",
+    retain_bytes: RetainedSize = "all",
+    retain_tables: RetainedTables = "all",
     key: SigningKey = None,
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Do not load the flow here: run what is installed there.")
@@ -110,7 +116,8 @@ def submit(
     from geartrain_client.cli.submitting import SubmitWishes, submit_flow
 
     given = (parse_set(settings or []), _own_settings(own or []), unchecked, seconds_of(wait, timeout))
-    kept = parse_age("--retain", retain), parse_size("--retain-bytes", retain_bytes)
+    ages = (parse_age("--retain", retain), parse_age("--retain-tables", retain_tables))
+    kept = (ages[0], parse_size("--retain-bytes", retain_bytes), ages[1])
     cuts = _cuts(device_cuts or [])
     wishes = SubmitWishes(name, devices, cut, *given, json, isolation.value, key, cuts, *kept)
     submit_flow(platform_at(url, state), flow, wishes)
@@ -391,7 +398,7 @@ def resume(
     resume_app(platform_at(url, state), app, seconds=seconds_of(wait, timeout), as_json=json)
 
 
-@apps_app.command("retain", short_help="Say how long the rows of an app stay in the log.")
+@apps_app.command("retain", short_help="Say how long the rows of an app stay in the log, and in tables.")
 def retain(
     app: AppName,
     age: Annotated[
@@ -400,22 +407,29 @@ def retain(
     size: Annotated[
         str | None, typer.Option("--size", metavar="SIZE|all", help="The oldest beyond this go, such as 2GB.")
     ] = None,
+    tables: Annotated[
+        str | None,
+        typer.Option("--tables", metavar="TIME|all", help="Rows of tables with an older event time go."),
+    ] = None,
     url: Url = None,
     state: State = None,
     json: Json = False,
 ) -> None:
-    """Say how long the rows of a running app stay in the log, by age and by size; "all" lifts a limit.
+    """Say how long the rows of an app stay in the log, by age and size, and in tables; "all" lifts a limit.
 
-    Rows go once they are in the tables, never before. A replay then begins with those that are left. The
-    limits of [log] in the platform's configuration hold as well.
+    Rows of the log go once they are in the tables, never before. A replay then begins with those that are
+    left. Rows of tables go by their event time. The limits of [log] and [tables] in the platform's
+    configuration hold as well.
 
     \b
     Examples:
       gear retain heat --age 30d
       gear retain heat --age all --size 2GB
+      gear retain heat --tables 90d
     """
     from geartrain_client.cli.apps import retain_app
 
     age_s = None if age is None else parse_age("--age", age)
     size_bytes = None if size is None else parse_size("--size", size)
-    retain_app(platform_at(url, state), app, age_s, size_bytes, as_json=json)
+    tables_s = None if tables is None else parse_age("--tables", tables)
+    retain_app(platform_at(url, state), app, age_s, size_bytes, tables_s, as_json=json)

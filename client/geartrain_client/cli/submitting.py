@@ -36,8 +36,8 @@ class SubmitWishes:
     unchecked: take the code that is installed on the platform, unseen; seconds: how long to wait until it
     runs, None for not at all; isolation: `own` for a query of Spark to itself; key: whose keys sign the code,
     None for the only ones that are here, if there are any; device_cuts: pairs of a selector and the cut of
-    the devices that it means, the last that means one holds; retain_s, retain_bytes: how long rows stay in
-    the log, 0 for as long as those of all apps.
+    the devices that it means, the last that means one holds; retain_s, retain_bytes, retain_tables_s: how
+    long rows stay in the log, and in tables, 0 for as long as those of all apps.
     """
 
     name: str | None = None
@@ -53,6 +53,7 @@ class SubmitWishes:
     device_cuts: Sequence[tuple[str, str]] = ()
     retain_s: float = 0.0
     retain_bytes: int = 0
+    retain_tables_s: float = 0.0
 
 
 def submit_flow(platform: Platform, flow: str, wishes: SubmitWishes) -> None:
@@ -119,6 +120,7 @@ def body_of(flow: str, wishes: SubmitWishes) -> dict[str, Any]:
         **({"isolation": wishes.isolation} if wishes.isolation != "shared" else {}),
         **({"retain_s": wishes.retain_s} if wishes.retain_s else {}),
         **({"retain_bytes": wishes.retain_bytes} if wishes.retain_bytes else {}),
+        **({"retain_tables_s": wishes.retain_tables_s} if wishes.retain_tables_s else {}),
     }
 
 

@@ -120,7 +120,8 @@ class FieldNote(msgspec.Struct, frozen=True):
 
 class Retention(msgspec.Struct, frozen=True):
     """How long rows stay in the log of an app, None for ever; what is there, and how it grew over log_span_s;
-    days_to_limit: until the bytes are at their limit.
+    days_to_limit: until the bytes are at their limit; tables_age_s: of rows in tables, by their event time;
+    tables_removed: those that have gone by it.
     """
 
     age_s: float | None = None
@@ -129,6 +130,8 @@ class Retention(msgspec.Struct, frozen=True):
     log_bytes_per_day: float | None = None
     log_span_s: float | None = None
     days_to_limit: float | None = None
+    tables_age_s: float | None = None
+    tables_removed: int | None = None
 
 
 class AppInfo(App, frozen=True):

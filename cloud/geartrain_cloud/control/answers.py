@@ -313,6 +313,8 @@ class Retention(_Answer, frozen=True):
     """How long an app's rows stay in the log, and what it takes. age_s: the stricter one of the app's and the
     platform's, bytes: of the app; null for no limit. log_bytes: of its segments, log_bytes_per_day: how many
     came in the last log_span_s. days_to_limit: until the bytes are reached; null where nobody knows.
+    tables_age_s: by the event time of rows in tables; tables_removed: the rows that have gone by it, null
+    where the tables do not answer.
     """
 
     age_s: float | None
@@ -321,6 +323,8 @@ class Retention(_Answer, frozen=True):
     log_bytes_per_day: float | None
     log_span_s: float | None
     days_to_limit: float | None
+    tables_age_s: float | None
+    tables_removed: int | None
 
 
 class Retained(_Answer, frozen=True):
@@ -330,6 +334,7 @@ class Retained(_Answer, frozen=True):
     instance: str
     age_s: float
     bytes: int
+    tables_age_s: float
 
 
 class AppInfo(App, frozen=True):

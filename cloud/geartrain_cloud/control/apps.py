@@ -91,6 +91,7 @@ class Apps:
                 cut_rules=asked.cut_rules,
                 retain_s=asked.retain_s,
                 retain_bytes=asked.retain_bytes,
+                retain_tables_s=asked.retain_tables_s,
             )
             held = to_row(row)
             database.execute(f"INSERT INTO instances VALUES ({', '.join('?' * len(held))})", held)  # noqa: S608
@@ -228,21 +229,24 @@ class Apps:
             )
         return self._get(instance.instance)
 
-    def retain(self, name: str, age_s: float | None, size: int | None) -> Instance:
-        """Have its rows stay in the log so long; None: as before, 0: as long as those of all.
+    def retain(
+        self, name: str, age_s: float | None, size: int | None, tables_age_s: float | None = None
+    ) -> Instance:
+        """Have its rows stay so long in the log, and in tables; None: as before, 0: as long as those of all.
 
-        Raises `NotFoundError`, and `ConflictError` where it has ended.
+        Raises `NotFoundError`, and `ConflictError` for the log of one that has ended.
         """
         with self._database.change() as database:
             instance = self.newest(name)
-            if instance.state.is_over:
+            if instance.state.is_over and (age_s, size) != (None, None):
                 raise ConflictError(f"app {name} has ended, as {instance.instance}: its log stays as it is")
             kept = (
                 instance.retain_s if age_s is None else age_s,
                 instance.retain_bytes if size is None else size,
+                instance.retain_tables_s if tables_age_s is None else tables_age_s,
             )
             database.execute(
-                "UPDATE instances SET retain_s = ?, retain_bytes = ? WHERE instance = ?",
+                "UPDATE instances SET retain_s = ?, retain_bytes = ?, retain_tables_s = ? WHERE instance = ?",
                 (*kept, instance.instance),
             )
         return self._get(instance.instance)

@@ -94,6 +94,7 @@ certificate is a digest of the one that a secret is sealed for. certificates: as
 _RETENTION = """
 ALTER TABLE instances ADD COLUMN retain_s REAL NOT NULL DEFAULT 0;
 ALTER TABLE instances ADD COLUMN retain_bytes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE instances ADD COLUMN retain_tables_s REAL NOT NULL DEFAULT 0;
 """
 _STEPS = (_CREATE, _PROGRAMS, _REVISIONS, _CUTS, _BEARERS, _SLOTS, _SECRETS, _RETENTION)
 """What brings a store of each format to the next one."""

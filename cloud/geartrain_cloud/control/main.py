@@ -12,11 +12,11 @@ import asyncio
 import os
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from geartrain.adapters.files import write_private
 from geartrain.adapters.mqtt import AiomqttNet
@@ -28,6 +28,7 @@ from geartrain.errors import ConfigError, GeartrainError
 from geartrain.printable import printable
 from geartrain_cloud.control.access import Tokens
 from geartrain_cloud.control.agents import Agents
+from geartrain_cloud.control.aging import Aging
 from geartrain_cloud.control.audit import Auditing, AuditLog
 from geartrain_cloud.control.clones import Clones
 from geartrain_cloud.control.cutting import Cuts
@@ -142,7 +143,8 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
             devices = await _listen_for_devices(config, enrolment, trust)
             door = {"url": url[0], "token_file": str(places.token), "pid": os.getpid()}
             write_report(places.door, door | config.rest_authority)
-            lane = asyncio.ensure_future(_follow_lane(store, config, clock, clones, asking))
+            following = _follow_lane(store, config, clock, clones, asking)
+            lane = asyncio.ensure_future(_together(following, Aging(store, config, clock).run()))
             try:
                 await _reconcile(reconciler, observer, changed, stopped, lane, [trust, enrolment, rounds])
             finally:
@@ -204,6 +206,13 @@ async def _listen_for_devices(
     served = [DeviceRoute("GET", path, answer) for path, answer in trust.served()]
     app = make_device_app([*join_routes(enrolment), *served], enrolment.check)
     return await listen_for_devices(app, device_context(enrolment.fleet, address), address, port)
+
+
+async def _together(*works: Coroutine[Any, Any, None]) -> None:
+    """Both at once, until one raises."""
+    async with asyncio.TaskGroup() as group:
+        for work in works:
+            group.create_task(work)
 
 
 async def _follow_lane(

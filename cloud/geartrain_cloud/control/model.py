@@ -133,8 +133,8 @@ class Instance(msgspec.Struct, frozen=True):
     which is the one that these fields tell of and that devices run; drops: the steps that lost what they had
     kept by it; made_us: when it was asked for. cut_rules: which devices get another cut, the last that
     matches; of those that run it, the assignments say it. slots: over how many its keys are dealt in the
-    data centre. retain_s, retain_bytes: how long its rows stay in the log, 0 for as long as the platform's
-    configuration says.
+    data centre. retain_s, retain_bytes, retain_tables_s: how long its rows stay in the log, and in tables; 0
+    for as long as the platform's configuration says.
     """
 
     instance: str
@@ -162,6 +162,7 @@ class Instance(msgspec.Struct, frozen=True):
     slots: int = SLOTS
     retain_s: float = 0.0
     retain_bytes: int = 0
+    retain_tables_s: float = 0.0
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -237,6 +238,7 @@ class Submission(msgspec.Struct, frozen=True):
     cut_rules: tuple[CutRule, ...] = ()
     retain_s: float = 0.0
     retain_bytes: int = 0
+    retain_tables_s: float = 0.0
 
 
 def merged(options: Options, over: Options) -> Options:

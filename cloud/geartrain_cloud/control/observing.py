@@ -21,6 +21,7 @@ from geartrain.printable import TEXT_CHARS_MAX, printable
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.revision import Revision, table_notes
 from geartrain_cloud.control.agents import standing_of
+from geartrain_cloud.control.aging import tables_age_s
 from geartrain_cloud.control.crossed import laggards
 from geartrain_cloud.control.cutting import shown_cut
 from geartrain_cloud.control.errors import NotFoundError
@@ -213,6 +214,8 @@ class Observer:
             "log_bytes_per_day": grows,
             "log_span_s": held.span_s,
             "days_to_limit": full,
+            "tables_age_s": tables_age_s(instance, self._config),
+            "tables_removed": self._removed(instance),
         }
 
     def _change(self, instance: Instance, host: HostReport) -> dict[str, Any] | None:
@@ -388,6 +391,14 @@ class Observer:
             return tables.place(tables.served)
         except TableError as error:
             return str(error)
+
+    def _removed(self, instance: Instance) -> int | None:
+        """How many rows have gone by age from the tables of the run that is served; None: nobody can say."""
+        try:
+            tables = self._tables(instance)
+            return tables.removed_rows(tables.served)
+        except TableError:
+            return None
 
     def _reader(self, instance: Instance) -> TablesReader | None:
         """That of the run that is served."""

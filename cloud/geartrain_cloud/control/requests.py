@@ -75,15 +75,17 @@ class SubmitBody(_Body, frozen=True):
     device_cuts: Annotated[list[DeviceCut], msgspec.Meta(max_length=CUTS_MAX)] = []
     retain_s: Seconds = 0.0
     retain_bytes: Size = 0
+    retain_tables_s: Seconds = 0.0
 
 
 class RetainBody(_Body, frozen=True):
-    """`POST /apps/{name}/retain`: how long its rows stay in the log, by age and by size; absent: as before,
-    0: as long as those of all apps.
+    """`POST /apps/{name}/retain`: how long its rows stay in the log, by age and by size, and in tables, by
+    event time; absent: as before, 0: as long as those of all apps.
     """
 
     age_s: Seconds | None = None
     bytes: Size | None = None
+    tables_age_s: Seconds | None = None
 
 
 class CutBody(_Body, frozen=True):

@@ -154,6 +154,7 @@ class Api:
                     rules,
                     body.retain_s,
                     body.retain_bytes,
+                    body.retain_tables_s,
                 ),
                 outline,
             )
@@ -237,12 +238,14 @@ class Api:
         body, asked = await body_of(request, RetainBody)
 
         def work() -> Answer:
-            found = self._store.apps.retain(request.match_info["name"], body.age_s, body.bytes)
+            name, wanted = request.match_info["name"], (body.age_s, body.bytes, body.tables_age_s)
+            found = self._store.apps.retain(name, *wanted)
             return 202, {
                 "name": found.name,
                 "instance": found.instance,
                 "age_s": found.retain_s,
                 "bytes": found.retain_bytes,
+                "tables_age_s": found.retain_tables_s,
             }
 
         return self._once(key_of(request), asked, work)

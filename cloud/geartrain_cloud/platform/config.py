@@ -101,9 +101,12 @@ class LocalSection(_Section, frozen=True):
 
 
 class TablesSection(_Section, frozen=True):
-    """`[tables]`: store: a PostgreSQL in which each run of an app gets a schema; empty for SQLite files."""
+    """`[tables]`: store: a PostgreSQL in which each run of an app gets a schema; empty for SQLite files.
+    retain_s: how old rows become, by their event time.
+    """
 
     store: str = ""
+    retain_s: Seconds | None = None
 
 
 class _File(_Section, frozen=True):
