@@ -331,9 +331,21 @@ def test_retain_says_how_long_rows_stay(platform: FakePlatform, capsys: Capture)
         "days_to_limit": 2.0,
         "tables_age_s": 86_400.0,
         "tables_removed": 1_200,
+        "log_span_s": 86_400.0,
+    }
+    platform.apps["heat"]["cost"] = {
+        "span_s": 600.0,
+        "link_bytes_per_day": 700,
+        "disk_bytes": 9_000,
+        "disk_bytes_per_day": 800,
+        "disk_free_bytes": 10**6,
+        "days_to_full": 12.5,
     }
     said = gear(capsys, "info", "heat")[0]
-    assert "log: 4,000 bytes, 500 more a day\n" in said
+    assert "link: 700 bytes a day, by the last 10 min\n" in said
+    assert "log: 4,000 bytes, 500 bytes a day, by the last 24 h\n" in said
+    assert "disk: 9,000 bytes, grows 800 bytes a day, by the last 10 min; 1,000,000 are free, and " in said
+    assert "and full in 12.5 days\n" in said
     assert "kept in the log: 2 days and 5,000 bytes, which are reached in 2.0 days\n" in said
     assert "kept in tables: 1 days, 1,200 rows have gone\n" in said
     assert "say how long rows stay: --age 30d" in gear(capsys, "retain", "heat", code=2)[1]

@@ -115,10 +115,13 @@ def test_duplicate_is_acked_again_and_logged_once(tmp_path: Path) -> None:
         world.net.deliver(device.topic, device.payload(2))
         await world.net.until(lambda: len(world.net.acks(device)) > acks)
         assert world.net.acks(device)[-1].seq == 2
+        sizes.extend(len(device.payload(seq)) for seq in (1, 2))
 
+    sizes: list[int] = []
     reader = play(tmp_path, scenario)
     assert prices(reader) == [1.0]
     assert reader.counters()["duplicates"] == 1
+    assert reader.counters()[f"bytes:{FLOW}"] == sum(sizes)
 
 
 def test_duplicate_of_what_is_not_yet_durable_is_not_acked(tmp_path: Path) -> None:

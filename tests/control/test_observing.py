@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from geartrain.planning import make_plan
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.revision import revision_of
 from geartrain.testing import TestingSource
+from geartrain_cloud.control import cost
 from geartrain_cloud.control.model import Channel, Mode, Outline, SourceOutline, State, Submission
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.rates import AGENTS_MAX, LOOK_S, SPAN_S
@@ -132,6 +134,46 @@ def test_rates_are_the_growth_of_totals_over_at_most_a_minute(platform: Platform
         platform.observer.look()
         history.append((platform.now_s, totals))
         platform.now_s += LOOK_S + chance.random()
+
+
+def test_what_an_app_takes_is_told_by_what_was_seen_to_grow(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = [10_000_000]
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Namespace(free=free[0]))
+    platform.submit(READINGS)
+
+    def takes(link: int, tables: int, left: int) -> dict[str, Any]:
+        write_report(platform.places.ingest_status, {"counters": {"bytes:heat.1": link}})
+        platform.places.tables("heat.1").parent.mkdir(parents=True, exist_ok=True)
+        platform.places.tables("heat.1").write_bytes(bytes(tables))
+        free[0] = left
+        found: dict[str, Any] = platform.info()["cost"]
+        return found
+
+    platform.places.log.mkdir()
+    nothing = takes(1_000, 500, 9_000_000)
+    assert (nothing["span_s"], nothing["link_bytes_per_day"], nothing["days_to_full"]) == (None, None, None)
+    assert (nothing["disk_bytes"], nothing["disk_free_bytes"]) == (500, 9_000_000)
+    platform.observer.look()
+    platform.now_s += cost.LEAST_S - 1
+    assert takes(2_000, 600, 8_000_000)["span_s"] is None
+    platform.now_s += 3_600 - cost.LEAST_S + 1
+    found = takes(3_000, 400, 6_000_000)
+    assert found == {
+        "span_s": 3_600.0,
+        "link_bytes_per_day": 2_000 * 24,
+        "disk_bytes": 400,
+        "disk_bytes_per_day": -100 * 24,
+        "disk_free_bytes": 6_000_000,
+        "days_to_full": pytest.approx(2 / 24),
+    }
+    assert takes(10, 400, 9_500_000)["days_to_full"] is None
+    assert takes(10, 400, 9_500_000)["link_bytes_per_day"] is None
+    for _ in range(30):  # a day later the first hour counts no longer
+        platform.observer.look()
+        platform.now_s += 3_600
+    assert takes(2_000, 400, 9_500_000)["span_s"] == pytest.approx(86_400, abs=3_600)
 
 
 def test_a_rate_that_nobody_reports_or_whose_total_went_back_is_left_out(platform: Platform) -> None:

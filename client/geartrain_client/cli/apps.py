@@ -8,7 +8,7 @@ from geartrain.errors import ConfigError
 from geartrain.printable import printable
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME, format_time
 from geartrain_client.cli.waiting import until_ended, until_purged, until_runs, wait_until
-from geartrain_client.rest.answers import App, AppInfo, Applied, Line, Retention, Skew, answer_as
+from geartrain_client.rest.answers import App, AppInfo, Applied, Cost, Line, Retention, Skew, answer_as
 from geartrain_client.rest.platform import Platform, items_of, segment
 from geartrain_client.terminal.screen import notices, print_json, results, table_of
 
@@ -66,7 +66,9 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
         "slots": _slots(app),
         "devices": f"applied by {counts.applied} of {counts.assigned}, {counts.online} in contact",
         **{f"rate, {hop}": _number(rate) for hop, rate in app.rates.items()},
+        "link": _a_day(app.cost.link_bytes_per_day, app.cost.span_s),
         "log": _log(app.retention),
+        "disk": _disk(app.cost),
         "kept in the log": _kept(app.retention),
         "kept in tables": _kept_tables(app.retention),
         "cut": _cuts(app),
@@ -96,8 +98,26 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
 
 
 def _log(kept: Retention) -> str:
-    grows = kept.log_bytes_per_day
-    return f"{kept.log_bytes:,} bytes" + ("" if grows is None else f", {grows:,.0f} more a day")
+    came = _a_day(kept.log_bytes_per_day, kept.log_span_s)
+    return f"{kept.log_bytes:,} bytes" + (came and f", {came}")
+
+
+def _a_day(count: float | None, span_s: float | None) -> str:
+    if count is None or span_s is None:
+        return ""
+    return f"{count:,.0f} bytes a day, by the last {_span(span_s)}"
+
+
+def _span(span_s: float) -> str:
+    unit, word = (3_600, "h") if span_s >= 3_600 else (60, "min")
+    return f"{span_s / unit:,.3g} {word}"
+
+
+def _disk(cost: Cost) -> str:
+    grows = _a_day(cost.disk_bytes_per_day, cost.span_s)
+    free = "" if cost.disk_free_bytes is None else f"; {cost.disk_free_bytes:,} are free"
+    full = "" if cost.days_to_full is None else f", and full in {cost.days_to_full:,.3g} days"
+    return f"{cost.disk_bytes:,} bytes" + (grows and f", grows {grows}") + free + full
 
 
 def _kept(kept: Retention) -> str:

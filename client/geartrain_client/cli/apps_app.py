@@ -47,6 +47,12 @@ DeviceCuts = Annotated[
         help="Another cut for some devices; may be repeated, the last that means a device holds.",
     ),
 ]
+SubmittedFlow = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODULE:FLOW|FOLDER", help="The flow, such as my_flows.stocks:flow, or its project."
+    ),
+]
 RetainedAge = Annotated[
     str, typer.Option("--retain", metavar="TIME", help="How long rows stay in the log, such as 30d.")
 ]
@@ -60,12 +66,7 @@ RetainedTables = Annotated[
 
 @apps_app.command("submit", short_help="Run a flow on a platform, under a name.")
 def submit(
-    flow: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODULE:FLOW|FOLDER", help="The flow, such as my_flows.stocks:flow, or its project."
-        ),
-    ],
+    flow: SubmittedFlow,
     name: Annotated[
         str | None, typer.Option("--name", metavar="APP", help="The app's name. Default the flow's.")
     ] = None,

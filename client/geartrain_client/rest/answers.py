@@ -134,6 +134,17 @@ class Retention(msgspec.Struct, frozen=True):
     tables_removed: int | None = None
 
 
+class Cost(msgspec.Struct, frozen=True):
+    """What an app takes on link and disk, by the last span_s; days_to_full: as the whole disk fills."""
+
+    span_s: float | None = None
+    link_bytes_per_day: int | None = None
+    disk_bytes: int = 0
+    disk_bytes_per_day: int | None = None
+    disk_free_bytes: int | None = None
+    days_to_full: float | None = None
+
+
 class AppInfo(App, frozen=True):
     """An app with what stands where. bundled: whether its code is a signed bundle; number: of the newest
     revision that its log was told of; change: the one that it goes over to, None where it stays; cut_change:
@@ -146,6 +157,7 @@ class AppInfo(App, frozen=True):
     applied: list[Applied] = []
     rates: dict[str, Any] = {}
     retention: Retention = Retention()
+    cost: Cost = Cost()
     lag: Any = None
     dead_letters: Any = None
     tables: str = ""

@@ -327,6 +327,20 @@ class Retention(_Answer, frozen=True):
     tables_removed: int | None
 
 
+class Cost(_Answer, frozen=True):
+    """What an app takes, by the last span_s. link_bytes_per_day: of batches that ingest took. disk_bytes: of
+    its log, its tables in SQLite and its outbox; disk_bytes_per_day: how that grows. disk_free_bytes: of the
+    whole disk; days_to_full: as it fills, by whomever; null where it does not, or nobody knows.
+    """
+
+    span_s: float | None
+    link_bytes_per_day: int | None
+    disk_bytes: int
+    disk_bytes_per_day: int | None
+    disk_free_bytes: int
+    days_to_full: float | None
+
+
 class Retained(_Answer, frozen=True):
     """How long rows of an app stay by its own limits; 0 for no limit of its own."""
 
@@ -361,6 +375,7 @@ class AppInfo(App, frozen=True):
     clocks: list[SourceClock]
     rates: dict[str, dict[str, Number]]
     retention: Retention
+    cost: Cost
     lag: int | None
     dead_letters: int | None
     host: Hosted | None

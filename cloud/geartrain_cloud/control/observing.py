@@ -6,7 +6,6 @@ invents nothing; what nobody reports is null. Text of devices and users is print
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
@@ -15,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from geartrain import __version__
 from geartrain.control.states import cut_as_said
-from geartrain.errors import LedgerError
 from geartrain.fleet.selectors import ALL, CLOUD_DEVICE, parse_selector
 from geartrain.printable import TEXT_CHARS_MAX, printable
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.revision import Revision, table_notes
 from geartrain_cloud.control.agents import standing_of
-from geartrain_cloud.control.aging import tables_age_s
+from geartrain_cloud.control.cost import Costs
 from geartrain_cloud.control.crossed import laggards
 from geartrain_cloud.control.cutting import shown_cut
 from geartrain_cloud.control.errors import NotFoundError
@@ -34,7 +32,6 @@ from geartrain_cloud.control.requests import LIMIT
 from geartrain_cloud.control.sources import lacking, needs_devices, not_for
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.hosting.skew import Hottest
-from geartrain_cloud.log.retention import Holding, holding
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.places import read_report
 from geartrain_cloud.sinks.app_tables import AppTables
@@ -72,13 +69,15 @@ class Observer:
         self._cloned, self._enrolment = cloned, enrolment
         self._store, self._config, self._places = store, config, config.places
         self._reconciler, self._url, self._meter = reconciler, url, ProcessMeter()
-        self._rates = RateMeter(config.places, now_s)
+        self._rates, self._costs = RateMeter(config.places, now_s), Costs(config, now_s)
 
     def look(self) -> None:
-        """Remember now and then how far all apps are, so that rates can be told; called at any time."""
+        """Remember now and then how far all apps are, and what they take; called at any time."""
         if self._rates.is_due:
             names = [one.instance for one in self._store.apps.instances()]
             self._rates.look([(name, self._here(name)) for name in names])
+            if self._costs.is_due:
+                self._costs.look(names)
 
     def _here(self, instance: str) -> list[str] | None:
         """The devices that run an instance; None unless all of them run on this machine."""
@@ -181,7 +180,8 @@ class Observer:
             ],
             "clocks": self._clocks(instance, ingest),
             "rates": self._rates.rates(instance.instance, self._here(instance.instance)),
-            "retention": self._retention(instance),
+            "retention": self._costs.retention(instance),
+            "cost": self._costs.cost(instance.instance),
             "lag": None if host is None else host.lag,
             "dead_letters": logged.get("_dead_letters"),
             "host": None
@@ -195,27 +195,6 @@ class Observer:
             "waits_for": self._waits(instance, assigned, ingest),
             "applied": self._applied_by(instance, list(assigned)[:NAMES_MAX]),
             "notes": _notes(instance),
-        }
-
-    def _retention(self, instance: Instance) -> dict[str, Any]:
-        """What is kept of its log, how fast that grows, and when it reaches the limit in bytes."""
-        log = self._config.log
-        ages = [s for s in (instance.retain_s, log.retain_s) if s]
-        try:
-            held = holding(self._places.log, instance.instance, time.time_ns() // 1_000)
-        except LedgerError:  # there is none yet
-            held = Holding(0)
-        limit, grows = instance.retain_bytes, held.bytes_per_day
-        full = max(0.0, (limit - held.bytes) / grows) if limit and grows else None
-        return {
-            "age_s": min(ages, default=None),
-            "bytes": limit or None,
-            "log_bytes": held.bytes,
-            "log_bytes_per_day": grows,
-            "log_span_s": held.span_s,
-            "days_to_limit": full,
-            "tables_age_s": tables_age_s(instance, self._config),
-            "tables_removed": self._removed(instance),
         }
 
     def _change(self, instance: Instance, host: HostReport) -> dict[str, Any] | None:
@@ -391,14 +370,6 @@ class Observer:
             return tables.place(tables.served)
         except TableError as error:
             return str(error)
-
-    def _removed(self, instance: Instance) -> int | None:
-        """How many rows have gone by age from the tables of the run that is served; None: nobody can say."""
-        try:
-            tables = self._tables(instance)
-            return tables.removed_rows(tables.served)
-        except TableError:
-            return None
 
     def _reader(self, instance: Instance) -> TablesReader | None:
         """That of the run that is served."""

@@ -22,7 +22,7 @@ from geartrain.wire.crossing import decode_crossing
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain.wire.limits import LIMITS
 from geartrain_cloud.ingest.config import TIMELESS_CHANNELS, FlowConfig
-from geartrain_cloud.ingest.counters import DROPPED_PREFIX, ROWS_PREFIX, Counter, Counters
+from geartrain_cloud.ingest.counters import BYTES_PREFIX, DROPPED_PREFIX, ROWS_PREFIX, Counter, Counters
 from geartrain_cloud.ingest.domains import Domains
 from geartrain_cloud.ingest.group import Group, Partition, Place
 from geartrain_cloud.ingest.marks import source_marks
@@ -198,6 +198,7 @@ class Content:
             max(cursor.crossing, header.crossing),
         )
         self._group.move(stream.cursor, len(arrival.payload))
+        self._counters.add(f"{BYTES_PREFIX}{stream.flow}", len(arrival.payload))
         self._counters.add(Counter.GAPS if header.kind is BatchKind.GAP else Counter.BATCHES_APPENDED)
 
     def _cross(self, stream: DeviceStream, cursor: AckCursor, arrival: Arrival) -> None:
@@ -268,6 +269,7 @@ class Content:
         crossing = max(cursor.crossing, header.crossing)
         stream.cursor = AckCursor(*place, positions, cursor.watermarks, marks, crossing)
         self._group.move(stream.cursor, len(arrival.payload))
+        self._counters.add(f"{BYTES_PREFIX}{stream.flow}", len(arrival.payload))
         self._counters.add(Counter.GAPS if header.kind is BatchKind.GAP else Counter.BATCHES_APPENDED)
 
     def _merged(self, before: Positions, moved: Positions) -> Positions:

@@ -157,6 +157,9 @@ TOTAL_MAX = 2**63 - 1
 ROWS_PREFIX = "rows:"
 """Totals of rows by channel are kept under this prefix, as `rows:<flow>/<channel>`."""
 
+BYTES_PREFIX = "bytes:"
+"""Totals of payload bytes by flow are kept under this prefix, as `bytes:<flow>`: of each batch, once."""
+
 DROPPED_PREFIX = "dropped:"
 """Totals of dropped records by channel are kept under this prefix, as `dropped:<flow>/<channel>`."""
 
