@@ -121,6 +121,28 @@ def log_trim(
     trim_log(inspected(url, state), Retention(seconds, bytes_max), as_json=json)
 
 
+@log_app.command("erase")
+def log_erase(
+    device: Annotated[str, typer.Argument(metavar="DEVICE", help="The device's name.")],
+    state: Stopped = HERE,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only say what there is.")] = False,
+    json: Json = False,
+) -> None:
+    """Take what a device has sent out of the log of a stopped platform; without --yes nothing is changed.
+
+    Its rows, its dead letters and its quarantined batches go. Positions, clocks and the rows of other devices
+    stay. Retire the device first, and replay its apps afterwards, so that their tables are made again.
+
+    \b
+    Examples:
+      gear log erase truck-1 --state run
+      gear log erase truck-1 --state run --yes
+    """
+    from geartrain_cloud.cli.erase import erase
+
+    erase(state, device, do_it=yes, as_json=json)
+
+
 @log_app.command("migrate")
 def log_migrate(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a run, or of a log.")],

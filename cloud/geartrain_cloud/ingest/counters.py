@@ -130,6 +130,8 @@ class Counter(StrEnum):
     """Segments that retention has let go."""
     RECORDS_REMOVED = "records_removed"
     """Rows in these."""
+    RECORDS_ERASED = "records_erased"
+    """Rows that were erased because of the device that had sent them."""
     SEGMENTS_MERGED = "segments_merged"
     """Segments that were put into larger ones."""
     SEGMENTS_DAMAGED = "segments_damaged"

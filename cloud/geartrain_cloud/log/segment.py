@@ -58,6 +58,21 @@ def merge_segments(segments: Sequence[bytes]) -> bytes:
     return out.getvalue().to_pybytes()
 
 
+def take_segment(data: bytes, ranges: Sequence[tuple[int, int]]) -> bytes:
+    """The bytes of a segment with some rows of another, which nothing of the others is left in.
+
+    ranges: pairs of a first row and a count, whose rows follow one another. Raises `LedgerError`.
+    """
+    table = decode_segment(data)[1]
+    rows = list(chain.from_iterable(range(first, first + count) for first, count in ranges))
+    if any(row >= table.num_rows for row in rows):
+        raise LedgerError("a segment is shorter than the ledger says: restore the file from a copy")
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_file(out, table.schema) as writer:
+        writer.write_table(table.take(pa.array(rows, pa.int64())).combine_chunks())
+    return out.getvalue().to_pybytes()
+
+
 def open_segment(path: Path, digest: bytes | None = None) -> tuple[Schema, pa.Table]:
     """The schema and rows of the segment file `path`, mapped rather than copied.
 

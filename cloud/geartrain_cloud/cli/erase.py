@@ -1,0 +1,63 @@
+"""`gear log erase`: what a device sent goes out of a stopped log.
+
+Says what went, what still holds it, and what to do about that. Guarantees: without `--yes` nothing is
+changed. While a Spark host or a driver runs on the folder nothing is, either.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from geartrain.adapters.file_lock import open_lock, try_lock
+from geartrain.printable import printable
+from geartrain_client.terminal.screen import ProgressLine, notices, print_json, results
+from geartrain_cloud.errors import StateError
+from geartrain_cloud.ingest.erasure import erasable, erase_device
+from geartrain_cloud.inspecting.places import log_folder, run_folder
+from geartrain_cloud.spark.lock import LOCK_FILE
+
+
+def erase(state: Path, device: str, *, do_it: bool, as_json: bool) -> None:
+    """Erase what a device sent from the log of `state`, or only say what there is.
+
+    Raises `GeartrainError`.
+    """
+    folder = log_folder(state)
+    if do_it:
+        with _no_reader(run_folder(state)), ProgressLine(notices()) as line:
+            found = erase_device(folder, device, lambda what: line.show(lambda: what))
+    else:
+        found = erasable(folder, device)
+    if as_json:
+        print_json({"changed": do_it, **asdict(found)})
+        return
+    out, verb = results(), "were erased" if do_it else "would be erased"
+    said = f"{found.rows:,} rows in {found.segments:,} segments and {found.quarantined:,} quarantined batches"
+    out.print(printable(f"{said} of {device} {verb}"), soft_wrap=True)
+    if not do_it:
+        out.print("nothing was changed, and there is no way back: stop the platform, then add --yes")
+        return
+    for flow in found.flows:
+        app = flow.rpartition(".")[0] or flow
+        said = f"tables of {flow} still hold it: start the platform, then gear replay {app}"
+        out.print(printable(said), soft_wrap=True)
+
+
+@contextmanager
+def _no_reader(folder: Path) -> Iterator[None]:
+    """Keep a Spark host or a driver from starting on a run's folder; raises `StateError` where one runs."""
+    held = []
+    try:
+        for path in (folder / "spark" / LOCK_FILE, folder / LOCK_FILE):
+            if path.exists():
+                held.append(open_lock(path))
+                if not try_lock(held[-1]):
+                    raise StateError(f"Spark runs on {path.parent}: stop the platform first")
+        yield
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
