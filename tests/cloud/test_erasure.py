@@ -20,6 +20,7 @@ from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.verify import verify_log
 from geartrain_cloud.ports import Entry, EntryKind
 from tests.cloud.fleet import FLOW, QUOTE, Quote, TestDevice, make_config, running
+from tests.spark.log_writer import LogWriter
 
 GONE, STAYS = "device-1", "device-2"
 
@@ -111,7 +112,7 @@ def test_no_byte_stays_and_the_rest_stays_as_it_was(tmp_path: Path) -> None:
     assert LogReader(tmp_path).counters()["records_erased"] == 12
     verified = verify_log(tmp_path)
     assert (verified.damages, verified.rows) == ([], 12)
-    assert erase_device(tmp_path, GONE) == Erased()
+    assert erase_device(tmp_path, GONE) == Erased(assigned=(FLOW,))
     assert erase_device(tmp_path, "nobody") == Erased()
 
 
@@ -162,6 +163,18 @@ def test_a_kill_at_any_step_leaves_a_whole_log_and_the_next_call_goes_on(tmp_pat
         assert LogReader(folder).counters()["records_erased"] == 6
 
 
+def test_segments_without_a_checksum_are_left_alone(tmp_path: Path) -> None:
+    log = LogWriter(tmp_path, FLOW, {"quotes": Quote})
+    log.append("quotes", [(Quote("S1", 1.0), 10, "split", 0)])
+    log.close()
+    (entry,) = (one for one in entries(tmp_path) if one.segment)
+    erase_device(tmp_path, "nobody")
+    assert (tmp_path / entry.segment).is_file()
+    with pytest.raises(LedgerError, match="no checksum of segment"):
+        erase_device(tmp_path, entry.device)
+    assert (tmp_path / entry.segment).is_file()
+
+
 def test_it_is_refused_while_ingest_runs_and_for_a_damaged_segment(tmp_path: Path) -> None:
     fill(tmp_path, (GONE, STAYS), 2)
     with shared_log(tmp_path), pytest.raises(LedgerError, match="stop the platform first"):
@@ -185,6 +198,7 @@ def test_the_command_says_what_there_is_and_does_it_when_it_is_told(
     said = capsys.readouterr().out
     assert "4 rows in" in said
     assert "nothing was changed" in said
+    assert f"{GONE} is still assigned to {FLOW}: " in said
     assert erasable(tmp_path / "log", GONE).rows == 4
     assert main(["log", "erase", GONE, "--state", state, "--yes"]) == 0
     assert f"of {FLOW} still hold it: start the platform, then gear replay {FLOW}" in capsys.readouterr().out

@@ -38,6 +38,10 @@ def erase(state: Path, device: str, *, do_it: bool, as_json: bool) -> None:
     out, verb = results(), "were erased" if do_it else "would be erased"
     said = f"{found.rows:,} rows in {found.segments:,} segments and {found.quarantined:,} quarantined batches"
     out.print(printable(f"{said} of {device} {verb}"), soft_wrap=True)
+    if found.assigned:
+        flows = ", ".join(found.assigned)
+        said = f"{device} is still assigned to {flows}: what it sends from now on is logged again"
+        out.print(printable(f"{said}, unless it is retired: gear device retire {device}"), soft_wrap=True)
     if not do_it:
         out.print("nothing was changed, and there is no way back: stop the platform, then add --yes")
         return

@@ -28,6 +28,7 @@ from geartrain_cloud.log.tables import (
     LEDGER_FILE,
     REPLACE_ENTRY,
     SELECT_ENTRIES,
+    SELECT_MEMBERS,
     SELECT_SEGMENTS,
     entry_row,
     read_entry,
@@ -42,12 +43,16 @@ _RUNNING = "gear-ingest is running on it: stop the platform first"
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What was, or would be, taken out: rows of `flows` in so many segments, and quarantined batches."""
+    """What was, or would be, taken out: rows of `flows` in so many segments, and quarantined batches.
+
+    assigned: the flows that the device is still a member of: what it sends on is logged again.
+    """
 
     flows: tuple[str, ...] = ()
     segments: int = 0
     rows: int = 0
     quarantined: int = 0
+    assigned: tuple[str, ...] = ()
 
 
 def erasable(folder: Path, device: str) -> Erased:
@@ -66,7 +71,10 @@ def erasable(folder: Path, device: str) -> Erased:
         (quarantined,) = ledger.execute(
             "SELECT count(*) FROM quarantine WHERE device = ?", (device,)
         ).fetchone()
-    return Erased(tuple(flow for (flow,) in flows), segments, rows, quarantined)
+        members = {flow for flow, _, member in ledger.execute(SELECT_MEMBERS) if member == device}
+        ended = {flow for (flow,) in ledger.execute("SELECT DISTINCT flow FROM entries WHERE kind = 'ended'")}
+    assigned = tuple(sorted(members - ended))
+    return Erased(tuple(flow for (flow,) in flows), segments, rows, quarantined, assigned)
 
 
 def erase_device(folder: Path, device: str, reached: Callable[[str], None] = lambda what: None) -> Erased:
@@ -110,9 +118,7 @@ def _rewrite(folder: Path, name: str, device: str, term: int, reached: Callable[
         row = ledger.execute(SELECT_SEGMENTS + "WHERE name = ?", (name,)).fetchone()
         entries = _entries(ledger, name)
     if row is None:
-        raise LedgerError(
-            f"segment {name} has no row in the ledger, which is damaged: restore it from a copy"
-        )
+        raise LedgerError(f"the ledger has no checksum of segment {name}, so it cannot be rewritten safely")
     held = read_segment(row)
     kept = [entry for entry in entries if entry.device != device]
     made = _write_kept(folder, held, kept, term)
@@ -192,7 +198,8 @@ def _remove_unnamed(folder: Path) -> None:
     """Remove all segments that no entry names: nobody reads while the platform is stopped."""
     with writable_ledger(folder) as ledger:
         ledger.execute("DELETE FROM replaced")
-        named = {name for (name,) in ledger.execute("SELECT name FROM segments")}
+        query = "SELECT name FROM segments UNION SELECT DISTINCT segment FROM entries WHERE segment <> ''"
+        named = {name for (name,) in ledger.execute(query)}
     for path in (folder / "segments").rglob("*"):
         if path.is_file() and path.relative_to(folder).as_posix() not in named:
             _remove(path)
