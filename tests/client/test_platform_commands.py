@@ -50,6 +50,17 @@ def test_submit_carries_settings_names_and_what_is_not_checked(
     assert json.loads(out)["instance"] == "n.1"
 
 
+def test_submit_says_how_long_rows_stay(platform: FakePlatform, capsys: Capture) -> None:
+    given = ["submit", "not_here:flow", "--unchecked", "--no-wait", "--name", "one"]
+    gear(capsys, *given, "--retain", "30d", "--retain-bytes", "1.5kB", "--retain-tables", "12h")
+    body = platform.asked[-1][3]
+    kept = (body["retain_s"], body["retain_bytes"], body["retain_tables_s"])
+    assert kept == (30 * 86_400, 1_500, 43_200)
+    platform.apps.clear()
+    gear(capsys, *given, "--retain", "all")
+    assert not {"retain_s", "retain_bytes", "retain_tables_s"} & set(platform.asked[-1][3])
+
+
 def test_submit_asks_for_a_query_and_says_what_the_platform_notes(
     platform: FakePlatform, capsys: Capture
 ) -> None:
