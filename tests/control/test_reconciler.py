@@ -20,9 +20,18 @@ from geartrain.schema import ColumnBatch, derive
 from geartrain_cloud.control import fleet
 from geartrain_cloud.control.database import ControlDatabase
 from geartrain_cloud.control.errors import NotFoundError
-from geartrain_cloud.control.model import Channel, Mode, Outline, Report, SourceOutline, State, Submission
+from geartrain_cloud.control.model import (
+    ONLINE_US,
+    Channel,
+    Mode,
+    Outline,
+    Report,
+    SourceOutline,
+    State,
+    Submission,
+)
 from geartrain_cloud.control.observing import Observer
-from geartrain_cloud.control.reconciler import ONLINE_US, Reconciler
+from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform import followed

@@ -7,7 +7,7 @@ The OpenAPI document is made of them, and the tests hold every answer against it
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -603,6 +603,23 @@ class Records(msgspec.Struct, frozen=True):
     removed: dict[str, int]
     schemas: dict[str, str]
     done: bool
+
+
+# What changes
+
+
+class Event(_Answer, frozen=True):
+    """One change. kind: of what; app, device: whose, empty for nobody's; said: what holds since. `begin`:
+    what follows comes after this number. `missed`: events between the last one and what follows are gone, so
+    read the lists. `end`: the stream ends, and `why` says for what reason.
+    """
+
+    number: int
+    at_us: int
+    kind: Literal["begin", "missed", "end", "app", "revision", "cut", "applied", "device", "contact", "agent"]
+    app: str
+    device: str
+    said: dict[str, Json]
 
 
 # Devices

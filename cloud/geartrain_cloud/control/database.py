@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +23,8 @@ from geartrain.adapters.sqlite import Fault, open_to_write, transaction, transla
 from geartrain_cloud.control.errors import StoreError
 from geartrain_cloud.control.model import Device, Instance, Planned
 
-VERSION = 8
+VERSION = 9
+VERSION = 9
 BUSY_S = 10.0
 
 _CREATE = """
@@ -96,7 +97,13 @@ ALTER TABLE instances ADD COLUMN retain_s REAL NOT NULL DEFAULT 0;
 ALTER TABLE instances ADD COLUMN retain_bytes INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE instances ADD COLUMN retain_tables_s REAL NOT NULL DEFAULT 0;
 """
-_STEPS = (_CREATE, _PROGRAMS, _REVISIONS, _CUTS, _BEARERS, _SLOTS, _SECRETS, _RETENTION)
+_EVENTS = """
+CREATE TABLE events (number INTEGER PRIMARY KEY AUTOINCREMENT, at_us INTEGER NOT NULL, kind TEXT NOT NULL,
+    app TEXT NOT NULL, device TEXT NOT NULL, said TEXT NOT NULL);
+CREATE TABLE told (kind TEXT NOT NULL, name TEXT NOT NULL, value INTEGER NOT NULL,
+    PRIMARY KEY (kind, name)) WITHOUT ROWID;
+"""
+_STEPS = (_CREATE, _PROGRAMS, _REVISIONS, _CUTS, _BEARERS, _SLOTS, _SECRETS, _RETENTION, _EVENTS)
 """What brings a store of each format to the next one."""
 _JSON = ("options", "device_options", "outline", "labels", "drops", "cut_rules")
 
@@ -111,6 +118,8 @@ class ControlDatabase:
     def __init__(self, path: Path) -> None:
         """Open or make it; raises `StoreError`."""
         self._subject = f"the control store {path}"
+        self.listeners: list[Callable[[], None]] = []
+        """Called after each change that is durable."""
         self._lock = take_lock(
             path.with_suffix(".lock"),
             StoreError,
@@ -141,6 +150,16 @@ class ControlDatabase:
             os.close(self._lock)
             self._lock = -1
 
+    def add_triggers(self, functions: Mapping[str, Callable[[], int]], triggers: Iterable[str]) -> None:
+        """Have statements run with changes as long as the file is open; functions: that these may call.
+        Raises `StoreError`.
+        """
+        with translated(StoreError, self._subject):
+            for name, function in functions.items():
+                self._database.create_function(name, 0, function)
+            for one in triggers:
+                self._database.execute(one)
+
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
         """One transaction; a change within another is a part of it."""
@@ -150,6 +169,8 @@ class ControlDatabase:
                 return
             with transaction(self._database):
                 yield self._database
+        for tell in self.listeners:
+            tell()
 
     def rows(self, question: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """What the question gives; raises `StoreError`."""

@@ -48,6 +48,7 @@ from geartrain_cloud.control.secret_requests import SecretRequests
 from geartrain_cloud.control.secrets import SecretRounds
 from geartrain_cloud.control.server import Api, listen, make_app, rest_context
 from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control.streaming import Streams
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.control.updating import Updates
 from geartrain_cloud.errors import CertificateError, PageError
@@ -64,7 +65,7 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
 ANSWERING = (
-    *(Api, Trust, Updates, Agents, Explanations, Questions, Cuts, Scales),
+    *(Api, Streams, Trust, Updates, Agents, Explanations, Questions, Cuts, Scales),
     *(Tokens, SecretRequests, Auditing, Inspection),
 )
 """Whose methods answer REST, beside its contract."""
@@ -129,12 +130,14 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         questions = Questions(store, QuestionFolder(places.questions), clock, asking)
         inspection = Inspection(config, store.answers, clock.now_us)
         rounds, secret = _secrets(store, places, changed.set, enrolment, clock)
+        streams = Streams(store.events, lambda: read_hosted(places)[1], store.bearers.check)
         own = [Tokens(store.bearers, store.answers), secret, Auditing(audit), inspection]
-        own += [questions, cuts, scales, Contract(ANSWERING)]
+        own += [questions, cuts, scales, streams, Contract(ANSWERING)]
         answering = [api, trust, updates, agents, explanations, *own]
         look = partial(store.bearers.look, own=token)
         context = rest_context(config)
         app = make_app(look, audit, answering, local=context is None)
+        app.on_shutdown.append(streams.end)
         runner, port = await listen(app, config.control, _former_port(places), context)
         url.append(config.rest_url(port))
         try:
@@ -146,7 +149,8 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
             following = _follow_lane(store, config, clock, clones, asking)
             lane = asyncio.ensure_future(_together(following, Aging(store, config, clock).run()))
             try:
-                await _reconcile(reconciler, observer, changed, stopped, lane, [trust, enrolment, rounds])
+                beside = [trust, enrolment, rounds, streams]
+                await _reconcile(reconciler, observer, changed, stopped, lane, beside)
             finally:
                 lane.cancel()
                 await asyncio.wait([lane])
@@ -238,7 +242,7 @@ async def _reconcile(
     changed: asyncio.Event,
     stopped: asyncio.Event,
     lane: asyncio.Future[None],
-    rounds: Sequence[Trust | Enrolment | SecretRounds | None],
+    rounds: Sequence[Trust | Enrolment | SecretRounds | Streams | None],
 ) -> None:
     ends = asyncio.ensure_future(stopped.wait())
     try:

@@ -13,6 +13,9 @@ import msgspec
 
 from geartrain_cloud.hosting.wanted import SLOTS, Isolation
 
+ONLINE_US = 150_000_000
+"""A device that has said nothing for so long is taken to be offline: one in contact reports every minute."""
+
 Options = dict[str, dict[str, Any]]
 """Options by step id and name."""
 

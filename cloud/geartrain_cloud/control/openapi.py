@@ -125,7 +125,7 @@ def _parameters(one: Route) -> Iterable[dict[str, Any]]:
     about = " ".join((inspect.getdoc(one.query) or "").split())
     for field in msgspec.structs.fields(one.query):
         schema = found[field.encode_name]
-        if "anyOf" in schema:  # a text that may be left out: null cannot be written in an address
+        if "anyOf" in schema:  # what may be left out: null cannot be written in an address
             schema = next(way for way in schema["anyOf"] if way.get("type") != "null")
         yield {
             "name": field.encode_name,
@@ -134,6 +134,11 @@ def _parameters(one: Route) -> Iterable[dict[str, Any]]:
             "required": field.required,
             "schema": schema,
         }
+    if one.streams:
+        about = "The number of the last event that was seen; the stream goes on after that one."
+        schema = {"type": "integer", "minimum": 0}
+        last = {"name": "Last-Event-ID", "in": "header", "required": False, "schema": schema}
+        yield {**last, "description": about}
     if one.kept:
         schema = {"type": "string", "maxLength": IDEMPOTENCY_KEY_CHARS_MAX}
         yield {"name": "Idempotency-Key", "in": "header", "required": False, "schema": schema}

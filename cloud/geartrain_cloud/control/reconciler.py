@@ -23,7 +23,7 @@ from geartrain_cloud.control.hosting import (
     write_hosted,
     write_outboxes,
 )
-from geartrain_cloud.control.model import Device, Instance, Mode, State, Wanted
+from geartrain_cloud.control.model import ONLINE_US, Device, Instance, Mode, State, Wanted
 from geartrain_cloud.control.roster import RosterKeeper, Told
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.platform.config import PlatformConfig
@@ -35,8 +35,6 @@ from geartrain_cloud.sinks.layout import TableError
 
 _LOG = logging.getLogger("geartrain.control")
 
-ONLINE_US = 150_000_000
-"""A device that has said nothing for so long is taken to be offline: one in contact reports every minute."""
 PURGE_EVERY_US = 10_000_000
 """Between two attempts to remove tables whose database is away."""
 OVER = ("ended", "failed")

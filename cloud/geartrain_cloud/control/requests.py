@@ -216,6 +216,10 @@ class UpgradeBody(_Body, frozen=True):
     devices: list[str]
 
 
+EventTime = Annotated[int, msgspec.Meta(ge=START_OF_TIME, le=END_OF_TIME)]
+"""Microseconds since 1970."""
+
+
 class EmptyBody(_Body, frozen=True):
     """A body without fields, or none."""
 
@@ -275,6 +279,16 @@ class SecretsQuery(PageQuery, frozen=True):
     app: str = ""
 
 
+class EventsQuery(_Body, frozen=True):
+    """Where to begin: after the event of this number, or with the first that is not before `since_us`; with
+    the next one where neither is given. The header Last-Event-ID goes before both. app: of this one alone.
+    """
+
+    after: Annotated[int, msgspec.Meta(ge=0, le=SKIP_MAX)] | None = None
+    since_us: EventTime | None = None
+    app: str = ""
+
+
 class LinesQuery(_Body, frozen=True):
     """How many lines, the last ones."""
 
@@ -304,10 +318,6 @@ class ExplainQuery(_Body, frozen=True):
 
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=ROW_KEY_CHARS_MAX)]
     limit: Annotated[int, msgspec.Meta(ge=1, le=SHOWN_MAX)] = 20
-
-
-EventTime = Annotated[int, msgspec.Meta(ge=START_OF_TIME, le=END_OF_TIME)]
-"""Microseconds since 1970."""
 
 
 class AuditQuery(_Body, frozen=True):
@@ -373,7 +383,7 @@ def _parameters(question: Question, kind: type[Q]) -> Q:
 def _parameter(name: str, kind: Any, text: str) -> str | int:
     found = msgspec.inspect.type_info(kind)
     if isinstance(found, msgspec.inspect.UnionType):
-        found = next(one for one in found.types if isinstance(one, msgspec.inspect.StrType))
+        found = next(one for one in found.types if not isinstance(one, msgspec.inspect.NoneType))
     if isinstance(found, msgspec.inspect.IntType):
         least, most = found.ge or 0, found.le or 0
         if not _NUMBER.fullmatch(text) or not least <= int(text) <= most:

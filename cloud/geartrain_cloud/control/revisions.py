@@ -41,9 +41,10 @@ class Revisions:
             return forgotten.rowcount > 0
 
     def retire(self, instance: Instance) -> None:
-        """Note what the instance runs as a former revision, and forget the next one, which it becomes."""
+        """Note what the instance runs as a former revision, and forget the next one, which it becomes. By
+        this order events tell it from one that is given up.
+        """
         with self._database.change():
-            self.give_up(instance)
             self.plan(
                 Planned(
                     instance.instance,
@@ -57,6 +58,7 @@ class Revisions:
                     instance.made_us,
                 )
             )
+            self.give_up(instance)
 
     def drop(self, instance: str) -> None:
         """Forget all revisions of an instance."""

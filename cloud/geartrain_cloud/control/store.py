@@ -16,6 +16,7 @@ from geartrain_cloud.control.cut_changes import CutChanges
 from geartrain_cloud.control.database import ControlDatabase
 from geartrain_cloud.control.desired import Desired
 from geartrain_cloud.control.devices import Devices
+from geartrain_cloud.control.events import Events
 from geartrain_cloud.control.idempotency import Answers
 from geartrain_cloud.control.programs import Programs
 from geartrain_cloud.control.reports import Reports
@@ -32,6 +33,7 @@ class ControlStore:
     def __init__(self, path: Path, now_us: Callable[[], int]) -> None:
         """Open or make it, with the key of its secrets beside it; raises `StoreError`."""
         self.database = ControlDatabase(path)
+        self.events = Events(self.database, now_us)
         self.answers, self.bearers = Answers(self.database), Bearers(self.database, now_us)
         self.desired = Desired(self.database)
         self.devices = Devices(self.database, self.desired)
