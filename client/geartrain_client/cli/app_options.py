@@ -17,6 +17,10 @@ def _apps(ctx: typer.Context, incomplete: str) -> list[str]:
 AppName = Annotated[
     str, typer.Argument(metavar="APP", help="The app, as list shows it.", autocompletion=_apps)
 ]
+OnlyApp = Annotated[
+    str | None,
+    typer.Option("--app", metavar="APP", help="Of this app alone. Default all.", autocompletion=_apps),
+]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs.")]
 Timeout = Annotated[
     str, typer.Option("--timeout", metavar="TIME", help="Wait at most so long, such as 30s or 5m.")

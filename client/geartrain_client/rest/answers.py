@@ -249,6 +249,19 @@ class AuditEntry(msgspec.Struct, frozen=True):
     address: str = ""
 
 
+class Event(msgspec.Struct, frozen=True):
+    """Something that has changed. at_us: when, on the platform's clock; kind: of what; app, device: whose, ""
+    for nobody's; said: what holds since.
+    """
+
+    number: int
+    at_us: int
+    kind: str
+    app: str = ""
+    device: str = ""
+    said: dict[str, Any] = {}
+
+
 class Table(msgspec.Struct, frozen=True):
     """A table of an app."""
 

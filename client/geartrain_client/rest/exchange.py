@@ -11,7 +11,8 @@ from __future__ import annotations
 import http.client
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from geartrain.errors import ConfigError
@@ -19,6 +20,7 @@ from geartrain_client.errors import UnreachableError
 from geartrain_client.rest.door import CA, Door
 
 ANSWER_BYTES_MAX = 64 << 20
+OK = 200
 _CHUNK = 65_536
 _EXPIRED, _NOT_YET = 10, 9
 _OTHER_NAME = (62, 64)
@@ -39,17 +41,48 @@ def exchange(
     """Send a request and read the answer whole; raises `UnreachableError`, and `ConfigError` where the token
     would go in clear to another machine, or where the authority's file cannot be used.
     """
+    _check_hidden(door)
+    end_s = time.monotonic() + timeout_s
+    with _asked(door, method, path, headers, body, timeout_s) as (connection, response):
+        return Answer(response.status, _read(response, connection, end_s))
+
+
+def lines_of(
+    door: Door, path: str, headers: Mapping[str, str], bytes_max: int, silence_s: float
+) -> Iterator[bytes | Answer]:
+    """The lines of an answer that does not end, as they come, without their ends; or an answer that refuses.
+
+    bytes_max: of a line; silence_s: for how long nothing may come. Raises as `exchange` does.
+    """
+    _check_hidden(door)
+    with _asked(door, "GET", path, headers, None, silence_s) as (connection, response):
+        if response.status != OK:
+            yield Answer(response.status, _read(response, connection, time.monotonic() + silence_s))
+            return
+        while line := response.readline(bytes_max):
+            if not line.endswith(b"\n"):
+                raise http.client.HTTPException(f"a line of more than {bytes_max:,} bytes, or half a line")
+            yield line.rstrip(b"\r\n")
+
+
+def _check_hidden(door: Door) -> None:
+    """Raises `ConfigError` where others could read the token."""
     if door.shows_its_token:
         raise ConfigError(
             f"{door.url} is not encrypted, and others on the way could read the token: name the platform by "
             "https://, or ask on its own machine"
         )
-    end_s = time.monotonic() + timeout_s
+
+
+@contextmanager
+def _asked(
+    door: Door, method: str, path: str, headers: Mapping[str, str], body: bytes | None, timeout_s: float
+) -> Iterator[tuple[http.client.HTTPConnection, http.client.HTTPResponse]]:
+    """A request that was sent, and its answer, of which the body is still to be read."""
     connection = _connection(door, timeout_s)
     try:
         connection.request(method, door.path + path, body, dict(headers))
-        response = connection.getresponse()
-        return Answer(response.status, _read(response, connection, end_s))
+        yield connection, connection.getresponse()
     except TimeoutError:
         raise UnreachableError(
             f"the platform at {door.url} has not answered within {timeout_s:g} s: try again, or see its log",

@@ -18,7 +18,7 @@ import msgspec
 from geartrain.printable import printable
 from geartrain_client.errors import FailedError, RefusedError, UnreachableError
 from geartrain_client.rest.door import TOKEN, TOKEN_FILE, Door
-from geartrain_client.rest.exchange import Answer, exchange
+from geartrain_client.rest.exchange import Answer, exchange, lines_of
 
 ROOT = "/api/v1"
 ATTEMPTS = 5
@@ -58,8 +58,26 @@ class Platform:
 
         Raises `UnreachableError`, `RefusedError` and `FailedError`, as all calls do.
         """
-        asked = urlencode({name: value for name, value in parameters.items() if value is not None})
-        return self._ask("GET", f"{path}?{asked}" if asked else path, None, timeout_s)
+        return self._ask("GET", _with(path, parameters), None, timeout_s)
+
+    def lines(
+        self,
+        path: str,
+        headers: Mapping[str, str],
+        bytes_max: int,
+        silence_s: float,
+        /,
+        **parameters: Any,
+    ) -> Iterator[bytes]:
+        """The lines of an answer that does not end, over one connection. bytes_max: of a line; silence_s: for
+        how long nothing may come.
+        """
+        told = {"Connection": "close", **headers, **self._authorization}
+        for one in lines_of(self.door, ROOT + _with(path, parameters), told, bytes_max, silence_s):
+            if isinstance(one, Answer):
+                self._value(one)  # raises
+            else:
+                yield one
 
     def items(self, path: str, /, **parameters: Any) -> Iterator[Any]:
         """All items of a list, page by page."""
@@ -81,6 +99,10 @@ class Platform:
         """Put bytes there, such as a bundle; it may be done again."""
         return self._ask("PUT", path, content, timeout_s, "application/octet-stream")
 
+    @property
+    def _authorization(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.door.token}"} if self.door.token else {}
+
     def _ask(
         self,
         method: str,
@@ -89,9 +111,7 @@ class Platform:
         timeout_s: float,
         kind: str = "application/json",
     ) -> Any:
-        headers = {"Accept": "application/json", "Connection": "close"}
-        if self.door.token:
-            headers["Authorization"] = f"Bearer {self.door.token}"
+        headers = {"Accept": "application/json", "Connection": "close", **self._authorization}
         if body is not None:
             headers |= {"Content-Type": kind, "Idempotency-Key": secrets.token_hex(16)}
         for attempt in range(1, self._attempts + 1):
@@ -128,6 +148,12 @@ class Platform:
             )
         kind = RefusedError if answer.status < 500 else FailedError
         raise kind(sentence or f"the platform answered with status {answer.status}", answer.status, said.code)
+
+
+def _with(path: str, parameters: Mapping[str, Any]) -> str:
+    """The path with those parameters that are not None."""
+    asked = urlencode({name: value for name, value in parameters.items() if value is not None})
+    return f"{path}?{asked}" if asked else path
 
 
 def items_of(page: Any) -> list[Any]:
