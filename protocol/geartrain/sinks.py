@@ -5,6 +5,7 @@ What each promises is in docs/sinks.md. `Table` is in `geartrain` itself, too: m
 
 from geartrain.declarations.cloud_sink import (
     ConsoleSink,
+    DeltaTable,
     KafkaSink,
     MqttSink,
     ParquetTable,
@@ -18,6 +19,7 @@ __all__ = [
     "Actuator",
     "ConsoleSink",
     "Delivery",
+    "DeltaTable",
     "JsonLinesFile",
     "KafkaSink",
     "MqttSink",

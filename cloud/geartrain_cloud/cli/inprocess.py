@@ -23,6 +23,7 @@ from typing import Any
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.declarations.cloud_sink import (
     ConsoleSink,
+    DeltaTable,
     KafkaSink,
     MqttSink,
     ParquetTable,
@@ -327,6 +328,8 @@ def _left_out(graph: Graph, *, keeps: bool, how: RunOptions) -> Iterator[str]:
             yield f"sink {step.id}: the device's file {file} was not written, {kept}"
         elif isinstance(sink, PostgresTable):
             yield f"sink {step.id}: nothing was written to PostgreSQL, {kept}"
+        elif isinstance(sink, DeltaTable):
+            yield f"sink {step.id}: no Delta table was written, {kept}"
         elif isinstance(sink, MqttSink):
             yield f"sink {step.id}: nothing was published to {sink.topic or 'MQTT'}, {kept}"
         elif isinstance(sink, KafkaSink):

@@ -15,6 +15,7 @@ import msgspec
 from geartrain.adapters.files import write_durable
 from geartrain.declarations.cloud_sink import (
     ConsoleSink,
+    DeltaTable,
     KafkaSink,
     MqttSink,
     ParquetTable,
@@ -28,7 +29,16 @@ from geartrain_cloud.sinks.opening import SinkPlace
 
 _KINDS: dict[str, type[Sink]] = {
     kind.__name__: kind
-    for kind in (Table, PostgresTable, ParquetTable, ConsoleSink, MqttSink, KafkaSink, WebhookSink)
+    for kind in (
+        Table,
+        PostgresTable,
+        ParquetTable,
+        DeltaTable,
+        ConsoleSink,
+        MqttSink,
+        KafkaSink,
+        WebhookSink,
+    )
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from geartrain.declarations.cloud_sink import (
     ConsoleSink,
+    DeltaTable,
     KafkaSink,
     MqttSink,
     ParquetTable,
@@ -111,6 +112,11 @@ def _openers(flow: str, folder: Path) -> dict[type[Sink], Callable[[], Store]]:
 
         return ParquetTables(folder)
 
+    def delta() -> Store:
+        from geartrain_cloud.sinks.delta import DeltaTables
+
+        return DeltaTables(flow, folder)
+
     def console() -> Store:
         from geartrain_cloud.sinks.console import Console
 
@@ -134,6 +140,7 @@ def _openers(flow: str, folder: Path) -> dict[type[Sink], Callable[[], Store]]:
     return {
         PostgresTable: postgres,
         ParquetTable: parquet,
+        DeltaTable: delta,
         ConsoleSink: console,
         MqttSink: mqtt,
         KafkaSink: kafka,

@@ -50,6 +50,22 @@ class ParquetTable(Sink):
 
 
 @dataclass(frozen=True)
+class DeltaTable(Sink):
+    """A Delta table in a folder: exactly once, rows are only added.
+
+    Args:
+        name: what the folder is called, `NAME.delta`.
+        key: must be empty: rows are not replaced.
+        folder: where the folder is made; empty for the folder of the flow's own tables.
+
+    Raises:
+        FlowError: for a name that cannot name a table.
+    """
+
+    folder: FilePath = ""
+
+
+@dataclass(frozen=True)
 class ConsoleSink(Sink):
     """Lines of JSON on the driver's standard output, for looking on: at least once.
 
