@@ -157,6 +157,19 @@ def test_a_topic_that_comes_with_a_revision_begins_with_its_micro_batch(
     assert values(cluster) == [1.0, 2.0]
 
 
+def test_a_reset_forgets_what_is_held_of_every_query(tmp_path: Path, cluster: Cluster) -> None:
+    tables = tables_of(tmp_path, cluster.sink(), kind=Pair)
+    tables.attach("q", "c", has_run=False)
+    tables.write("q", 0, {"c": 1}, {"sink0": [columns(Pair, (1, Pair("a", 1.0)))]})
+    tables.close()
+    again = tables_of(tmp_path, cluster.sink(), kind=Pair)
+    again.reset()  # before any query is attached, as a driver does with --reset
+    again.attach("q", "d", has_run=False)
+    again.write("q", 0, {"c": 1}, {"sink0": [columns(Pair, (1, Pair("a", 2.0)))]})
+    again.close()
+    assert values(cluster) == [1.0, 2.0]
+
+
 def test_a_record_that_is_too_large_is_a_dead_letter(tmp_path: Path, cluster: Cluster) -> None:
     tables = tables_of(tmp_path, cluster.sink(), kind=Pair)
     tables.attach("q", "c", has_run=False)

@@ -139,7 +139,7 @@ class KafkaTopics(MarkedStore[Way]):
     def reset(self) -> None:
         """Forget the queries of this flow. What a topic holds stays there: Kafka takes nothing back."""
         for cluster in self._clusters.values():
-            for query in self._bound:
+            for query in cluster.queries():
                 cluster.write(query, None, ())
 
     def close(self) -> None:
@@ -170,6 +170,18 @@ class Cluster:
         if query not in self._producers:
             self._open(query)
         return self._marks[query]
+
+    def queries(self) -> list[str]:
+        """The queries of the flow of which the cluster holds a mark; raises `TableError`."""
+        from confluent_kafka import KafkaException
+
+        prefix = self._key("").decode()
+        try:
+            held = self._read_marks() if self._has_marks() else {}
+        except KafkaException as raised:
+            raise self._failed("", raised.args[0]) from None
+        names = (key.decode("utf-8", "replace") for key, value in held.items() if value is not None)
+        return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
 
     def write(self, query: str, mark: Mark | None, messages: Iterator[Said] | tuple[()]) -> None:
         """Write messages and the mark in one transaction; None forgets the query. Raises `TableError`."""
@@ -301,10 +313,15 @@ class Cluster:
             reader.close()
 
     def _read_mark(self, query: str) -> Mark | None:
-        """The newest mark of a query among all of the topic; raises `TableError`."""
+        """The newest mark of a query; raises `TableError`."""
+        found = self._read_marks().get(self._key(query))
+        return None if found is None else _read_bytes(found, self.way)
+
+    def _read_marks(self) -> dict[bytes, bytes | None]:
+        """The newest value of each key of the topic; raises `TableError`."""
         from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
 
-        reader, found = self._reader(), None
+        reader, found = self._reader(), dict[bytes, bytes | None]()
         deadline = time.monotonic() + _AWAY_S_MAX
         try:
             reader.assign([TopicPartition(self.way.marks, 0, OFFSET_BEGINNING)])
@@ -312,10 +329,9 @@ class Cluster:
                 for message in reader.consume(1_000, 1.0):
                     error = message.error()
                     if error is None:
-                        if message.key() == self._key(query):
-                            found = message.value()
+                        found[message.key() or b""] = message.value()
                     elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - it has no other name
-                        return None if found is None else _read_bytes(found, self.way)
+                        return found
         finally:
             reader.close()
         raise TableError(
