@@ -18,6 +18,9 @@ def test_the_pause_is_told_and_nothing_is_changed(platform: FakePlatform, capsys
     assert out == "nothing was changed; heat.3 would go from 2 slots to 8\n"
     assert PAUSE in err
     assert platform.asked[-1][3] == {"slots": 8, "dry_run": True}
+    platform.change["state_bytes"] = 21_449_000
+    with_state = "about 1.3 s as they take now, and longer for 21.4 MB of state to move; no other app"
+    assert with_state in gear(capsys, "scale", "heat", "--slots", "8", "--dry-run")[1]
     platform.change["refusals"] = ["its keys are dealt over 8 slots already"]
     out, err = gear(capsys, "scale", "heat", "--slots", "8", "--dry-run", code=2)
     assert (out, err) == ("", "gear: heat.3 would keep its slots: its keys are dealt over 8 slots already\n")

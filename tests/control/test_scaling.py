@@ -84,6 +84,13 @@ def test_other_slots_are_told_to_the_host_and_stay(tmp_path: Path) -> None:
     assert world.store.apps.newest("heat").slots == world.told() == 8
 
 
+def test_how_much_the_slots_keep_is_told_before_the_change(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    assert world.ask(slots=8, dry_run=True)[1]["state_bytes"] is None
+    world.host = HostReport("running", stages=1, slots=2, state_bytes=21_449_000)
+    assert world.ask(slots=8, dry_run=True)[1]["state_bytes"] == 21_449_000
+
+
 @pytest.mark.parametrize(
     ("host", "says"),
     [

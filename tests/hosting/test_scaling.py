@@ -81,6 +81,7 @@ def test_slots_change_while_it_runs_and_no_row_does(
         skew = {one["step"]: one for one in wanted.status(APP)["skew"]}
         assert set(skew) == {"by_sensor", "by_count", "by_name"}
         assert 0.5 <= skew["by_sensor"]["share"] < 1
+        assert wanted.status(APP)["state_bytes"] > 1_000
         for slots in (5, 1):
             wanted.flows[APP]["slots"] = slots
             wanted.write()
@@ -91,6 +92,7 @@ def test_slots_change_while_it_runs_and_no_row_does(
         hosting.through(APP)
         said = wanted.status(APP)
         assert (said["slots_wanted"], said["generation"], said["why"]) == (0, 3, "")
+        assert said["state_bytes"] > 1_000
         assert_tables(wanted, log)
     finally:
         hosting.close()

@@ -60,6 +60,19 @@ def test_a_tally_of_many_keys_keeps_those_with_most_rows() -> None:
     many = {encode_key(number): 1 for number in range(COUNTED_MAX)}
     tally.add("s", many, dict.fromkeys(many, 0))
     assert len(tally._keys["s"]) == KEYS_KEPT
-    dealt = read_tally(tally.told())["s"]
+    dealt = read_tally(tally.told()).dealt["s"]
     assert (dealt.rows, dealt.keys[0]) == ([COUNTED_MAX + 2], (key, 2))
     assert Tally(2).told() == b""
+
+
+def test_what_the_slots_keep_is_told_once_each_of_them_has_run() -> None:
+    skew = Skew(lambda: 0.0)
+    assert skew.state_bytes(APP, 2) is None
+    for kept, whole in (({"1/0": 5}, None), ({"1/1": 7}, 12), ({"1/0": 2}, 9)):
+        tally = Tally(SLOTS)
+        for place, size in kept.items():
+            tally.keeps(place, size)
+        skew.add({APP: [tally.told()]}, {APP})
+        assert skew.state_bytes(APP, 2) == whole
+    skew.add({}, {"heat.1~2"})
+    assert skew.state_bytes(APP, 2) is None

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from zlib import crc32
+
+import msgspec
 
 from geartrain.records.keys import encode_key
 from geartrain.state.keyed import NEVER
-from geartrain_cloud.spark.buckets import BUCKETS, BucketState
+from geartrain_cloud.spark.buckets import (
+    _PLACE,
+    BUCKETS,
+    BucketState,
+    forget_steps,
+    join_state,
+    split_state,
+)
 from tests.spark.stage_run import StateMap
 
 
@@ -97,3 +107,29 @@ def test_large_buckets_are_read_one_by_one() -> None:
     assert {key: saved.load("step", key) for key in cells} == cells
     assert state.scans == 0
     assert sorted(state.reads) == [-1, *range(BUCKETS)]
+
+
+def held(state: StateMap) -> int:
+    return sum(len(value) for number, value in state.values.items() if number != _PLACE)
+
+
+def test_a_shard_knows_how_many_bytes_it_keeps() -> None:
+    state, rng = StateMap(), random.Random(1)
+    assert BucketState(state, 3).size == 0
+    for turn in range(20):
+        saved = BucketState(state, 3)
+        keys = [encode_key(f"key{rng.randrange(300)}") for _ in range(40)]
+        if turn == 10:  # as an older version has left it
+            state.values[_PLACE] = msgspec.msgpack.encode(msgspec.msgpack.decode(state.values[_PLACE])[:3])
+            saved = BucketState(state, 3)
+            assert saved.size == -1
+        cells = [None if rng.random() < 0.3 else cell(NEVER, b"x" * rng.randrange(50)) for _ in keys]
+        saved.save({(rng.choice("ab"), key): one for key, one in zip(keys, cells, strict=True)})
+        assert saved.size == BucketState(state, 3).size == held(state) > 0
+    before = held(state)
+    forget_steps(state, ["a"])
+    assert before > BucketState(state, 3).size == held(state) > 0
+    for part in split_state(state, 2, BUCKETS):
+        taken = StateMap()
+        join_state(taken, [part])
+        assert BucketState(taken, 2).size == held(taken) > 0

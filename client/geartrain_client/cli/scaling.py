@@ -22,6 +22,7 @@ class _Scaled(msgspec.Struct, frozen=True):
     former: int = 0
     micro_batches: int = 0
     pause_ms: int = 0
+    state_bytes: int | None = None
     refusals: list[str] = []
 
 
@@ -62,7 +63,9 @@ def scale_app(
 def _pause(made: _Scaled) -> str:
     """How long the app will pause."""
     now = f", about {made.pause_ms / 1_000:.1f} s as they take now" if made.pause_ms else ""
+    kept = made.state_bytes
+    more = "with much state" if kept is None else f"for {kept / 1_000_000:,.1f} MB of state to move"
     return (
-        f"{made.instance} pauses for {made.micro_batches} micro-batches{now}, and longer with much state; "
+        f"{made.instance} pauses for {made.micro_batches} micro-batches{now}, and longer {more}; "
         "no other app waits for more than these"
     )

@@ -450,8 +450,9 @@ class Recut(_Answer, frozen=True):
 
 
 class Scaled(_Answer, frozen=True):
-    """Other slots for an app, and how long it pauses, as its micro-batches take now. refusals: of a dry run,
-    why it would not be done.
+    """Other slots for an app, and how long it pauses, as its micro-batches take now. state_bytes: what its
+    slots keep, whose move comes on top; null until each of them has run since the Spark host began. refusals:
+    of a dry run, why it would not be done.
     """
 
     name: str
@@ -459,6 +460,7 @@ class Scaled(_Answer, frozen=True):
     slots: int
     former: int
     micro_batches: int
+    state_bytes: int | None
     pause_ms: int
     refusals: list[str] | UnsetType = UNSET
 

@@ -39,6 +39,7 @@ class HostReport(msgspec.Struct, frozen=True):
     slots: int = 0
     slots_wanted: int = 0
     skew: list[Hottest] = []
+    state_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,8 +75,8 @@ class Scales:
         return found
 
     def _said(self, instance: Instance, slots: int) -> dict[str, Any]:
-        """What a change comes to, as an answer. pause_ms: of the app, as micro-batches take now; state comes
-        on top.
+        """What a change comes to, as an answer. pause_ms: of the app, as micro-batches take now; the move of
+        its state comes on top.
         """
         host = self._host(instance.instance)
         return {
@@ -85,5 +85,6 @@ class Scales:
             "slots": slots,
             "former": host.slots,
             "micro_batches": MICRO_BATCHES,
+            "state_bytes": host.state_bytes,
             "pause_ms": MICRO_BATCHES * round(host.micro_batch_ms or 0),
         }

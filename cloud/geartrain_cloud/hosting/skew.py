@@ -1,4 +1,5 @@
 """How unevenly the rows of flows are dealt: of each keyed stream, the slot and the keys with most of them.
+Besides, how much the slots of a flow keep.
 
 Beside the record's path, at the end of micro-batches; read by the host for its status. Guarantees: what is
 kept is bounded, and what lies some minutes back counts less and less. A key's share is a lower bound.
@@ -98,17 +99,21 @@ class Skew:
         """now_s: monotonic seconds."""
         self._now_s, self._lock = now_s, threading.Lock()
         self._streams: dict[str, dict[str, _Stream]] = {}
+        self._kept: dict[str, dict[str, int]] = {}
 
     def add(self, tallies: Mapping[str, Iterable[bytes]], here: Collection[str]) -> None:
         """Count what tasks of a micro-batch have told, by generation; others than those in `here` go."""
         with self._lock:
             now = self._now_s()
-            for name in self._streams.keys() - set(here):
-                del self._streams[name]
+            for gone in (self._streams, self._kept):
+                for name in gone.keys() - set(here):
+                    del gone[name]
             for name, several in tallies.items():
                 streams = self._streams.setdefault(name, {})
                 for packed in several:
-                    for step, dealt in read_tally(packed).items():
+                    told = read_tally(packed)
+                    self._kept.setdefault(name, {}).update(told.kept)
+                    for step, dealt in told.dealt.items():
                         one = streams.setdefault(step, _Stream(now, [0.0] * len(dealt.rows)))
                         one.fade(now)
                         one.rows = [old + new for old, new in zip(one.rows, dealt.rows, strict=True)]
@@ -118,6 +123,12 @@ class Skew:
         """Of each keyed stream of a generation, by step, those with most rows."""
         with self._lock:
             return [one.hottest(step) for step, one in sorted(self._streams.get(name, {}).items())]
+
+    def state_bytes(self, name: str, places: int) -> int | None:
+        """How much all slots of a generation keep; None until each has told. places: slots of all stages."""
+        with self._lock:
+            kept = self._kept.get(name, {})
+            return sum(kept.values()) if len(kept) == places else None
 
 
 def _text(key: bytes) -> str:

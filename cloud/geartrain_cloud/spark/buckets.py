@@ -38,12 +38,13 @@ _SMALL_BYTES = 65_536
 class _Place(msgspec.Struct, array_like=True):
     """clocks: of the flow's sources, up to which the shard has come, microseconds; positions: of the last row
     by (entry stream, partition of the log); due: by step and bucket the least due time of its cells, where
-    one has any.
+    one has any; size: bytes of all buckets, -1 where nobody has counted what an older version wrote.
     """
 
     clocks: dict[str, int] = {}
     positions: dict[str, dict[str, int]] = {}
     due: dict[str, dict[int, int]] = {}
+    size: int = -1
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -69,17 +70,21 @@ class StateMap(Protocol):
 
 def forget_steps(state: StateMap, steps: Collection[str]) -> dict[str, int]:
     """Forget all cells of some steps of a shard; how many each had, by step."""
-    forgotten = dict.fromkeys(steps, 0)
+    forgotten, place, size = dict.fromkeys(steps, 0), None, 0
     for (number,), (raw,) in list(state.iterator()):
         if number == _PLACE:
             place = _decode_place(bytes(raw))
-            place.due = {step: due for step, due in place.due.items() if step not in steps}
-            state.updateValue((_PLACE,), (_encode(place),))
             continue
         cells = _decode_bucket(bytes(raw))
         for step in cells.keys() & forgotten.keys():
             forgotten[step] += len(cells.pop(step))
-        state.updateValue((number,), (_encode(cells),))
+        packed = _encode(cells)
+        size += len(packed)
+        state.updateValue((number,), (packed,))
+    if place is not None:
+        place.due = {step: due for step, due in place.due.items() if step not in steps}
+        place.size = size
+        state.updateValue((_PLACE,), (_encode(place),))
     return forgotten
 
 
@@ -118,7 +123,7 @@ def join_state(state: StateMap, parts: Iterable[bytes]) -> int:
     """Fill a shard that keeps nothing with what former shards kept of its keys, as `split_state` gave it;
     how many cells these are.
     """
-    place, count = _Place(), 0
+    place, count = _Place(size=0), 0
     buckets: dict[int, dict[str, dict[bytes, bytes]]] = {}
     for raw in parts:
         part = _decode_part(raw)
@@ -137,7 +142,9 @@ def join_state(state: StateMap, parts: Iterable[bytes]) -> int:
             least = due_of(min(cells.values()))
             if least != NEVER:
                 place.due.setdefault(step, {})[number] = least
-        state.updateValue((number,), (_encode(steps),))
+        packed = _encode(steps)
+        place.size += len(packed)
+        state.updateValue((number,), (packed,))
     state.updateValue((_PLACE,), (_encode(place),))
     return count
 
@@ -153,8 +160,14 @@ class BucketState:
         self._buckets: dict[int, dict[str, dict[bytes, bytes]]] = {}
         self._fetched: dict[int, bytes] | None = None
         self._bytes_read = 0
+        self._lengths: dict[int, int] = {}
         raw = self._raw(_PLACE)
-        self._place = _Place() if raw is None else _decode_place(raw)
+        self._place = _Place(size=0) if raw is None else _decode_place(raw)
+
+    @property
+    def size(self) -> int:
+        """Bytes of what is saved, without the shard's place; -1 until `save` where that is not known."""
+        return self._place.size
 
     @property
     def clocks(self) -> Mapping[str, int]:
@@ -206,6 +219,8 @@ class BucketState:
 
     def save(self, changes: dict[tuple[str, bytes], bytes | None]) -> None:
         """Write what changed, and the shard's place."""
+        if self._place.size < 0:
+            self._place.size = sum(len(raw) for (at,), (raw,) in self._state.iterator() if at != _PLACE)
         touched: set[tuple[int, str]] = set()
         for (step, key), cell in changes.items():
             number = self._number(key)
@@ -218,7 +233,10 @@ class BucketState:
         for number, step in touched:
             self._note_due(number, step)
         for number in sorted({number for number, _ in touched}):
-            self._state.updateValue((number,), (_encode(self._buckets[number]),))
+            packed = _encode(self._buckets[number])
+            self._place.size += len(packed) - self._lengths.get(number, 0)
+            self._lengths[number] = len(packed)
+            self._state.updateValue((number,), (packed,))
         self._state.updateValue((_PLACE,), (_encode(self._place),))
 
     def _note_due(self, number: int, step: str) -> None:
@@ -236,6 +254,7 @@ class BucketState:
     def _bucket(self, number: int) -> dict[str, dict[bytes, bytes]]:
         if number not in self._buckets:
             raw = self._raw_bucket(number)
+            self._lengths[number] = len(raw or b"")
             self._buckets[number] = {} if raw is None else _decode_bucket(raw)
         return self._buckets[number]
 

@@ -104,6 +104,8 @@ class EmbeddedFragment:
                 sequence += 1
         saved.clocks = clocks
         saved.save({**fragment.changes(), **moved.changes()})
+        if self._tally is not None:
+            self._tally.keeps(f"{number}/{shard}", saved.size)
         fragment.close()
 
     def _onward(self, label: int, before: Clocks, clocks: Clocks | None) -> Clocks:

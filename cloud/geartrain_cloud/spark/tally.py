@@ -1,4 +1,5 @@
-"""How many rows each shard of a keyed stream got in one piece of work, and which keys had most of them.
+"""How many rows each shard of a keyed stream got in one piece of work, and which keys had most of them; and
+how much the shard that did it keeps.
 
 Beside the rows, in a router; it changes none. Guarantees: what is kept is bounded. Equal rows give the same
 tally, in whatever order their keys come.
@@ -25,8 +26,15 @@ class Dealt(msgspec.Struct, array_like=True, frozen=True):
     keys: list[tuple[bytes, int]]
 
 
+class Told(msgspec.Struct, array_like=True, frozen=True):
+    """dealt: by stream; kept: by stage and shard (`1/0`) the bytes that it keeps after the work."""
+
+    dealt: dict[str, Dealt]
+    kept: dict[str, int]
+
+
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(dict[str, Dealt]).decode
+_decode = msgspec.msgpack.Decoder(Told).decode
 
 
 class Tally:
@@ -36,6 +44,11 @@ class Tally:
         self._shards = shards
         self._rows: dict[str, list[int]] = {}
         self._keys: dict[str, Counter[bytes]] = {}
+        self._kept: dict[str, int] = {}
+
+    def keeps(self, place: str, size: int) -> None:
+        """Note how many bytes a shard of a stage keeps."""
+        self._kept[place] = size
 
     def add(self, stream: str, counts: Mapping[bytes, int], shard_of_key: Mapping[bytes, int]) -> None:
         """Count rows of a stream by their keys."""
@@ -49,21 +62,20 @@ class Tally:
 
     def told(self) -> bytes:
         """What was counted, packed; empty where nothing was."""
-        if not self._rows:
+        if not self._rows and not self._kept:
             return b""
-        return _encode(
-            {
-                stream: Dealt(
-                    rows,
-                    [one for one in _most(self._keys[stream], KEYS_TOLD) if len(one[0]) <= KEY_BYTES_MAX],
-                )
-                for stream, rows in self._rows.items()
-            }
-        )
+        dealt = {
+            stream: Dealt(
+                rows,
+                [one for one in _most(self._keys[stream], KEYS_TOLD) if len(one[0]) <= KEY_BYTES_MAX],
+            )
+            for stream, rows in self._rows.items()
+        }
+        return _encode(Told(dealt, self._kept))
 
 
-def read_tally(packed: bytes) -> dict[str, Dealt]:
-    """What `told` gave, by stream."""
+def read_tally(packed: bytes) -> Told:
+    """What `told` gave."""
     return _decode(packed)
 
 
