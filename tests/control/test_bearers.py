@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -14,6 +15,7 @@ from geartrain_cloud.control.errors import (
     ExpiredError,
     InvalidError,
     NotFoundError,
+    StoreError,
     UnauthorizedError,
 )
 from geartrain_cloud.control.store import ControlStore
@@ -32,6 +34,35 @@ def store(tmp_path: Path, clock: list[int]) -> Iterator[ControlStore]:
     one = ControlStore(tmp_path / "control.sqlite", lambda: clock[0])
     yield one
     one.close()
+
+
+def test_the_last_use_of_a_token_is_noted_to_the_minute(
+    store: ControlStore, clock: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock[0] = 10 * bearers.USE_NOTED_US
+    _, token = store.bearers.add(Bearer("alice", "viewer"), DAY_S)
+
+    def used() -> int:
+        [one] = store.bearers.page(10, "")[0]
+        return one.used_us
+
+    assert used() == 0
+    store.bearers.look(token, OWN)
+    first = clock[0]
+    clock[0] += bearers.USE_NOTED_US - 1
+    store.bearers.look(token, OWN)
+    assert used() == first
+    clock[0] += 1
+    with monkeypatch.context() as full:
+        full.setattr(store.database, "change", refuse)
+        store.bearers.look(token, OWN)  # a disk that is full refuses nobody who reads
+    assert used() == first
+    store.bearers.look(token, OWN)
+    assert used() == clock[0]
+
+
+def refuse() -> NoReturn:
+    raise StoreError("no room")
 
 
 def test_a_token_is_good_until_it_expires_or_is_revoked(store: ControlStore, clock: list[int]) -> None:

@@ -141,6 +141,7 @@ def test_a_token_ends_when_it_is_revoked_and_its_like_may_come_again(admin: Clie
     client = Client(admin.url, again["token"])
     client.get("/status")
     [told_of] = [one for one in admin.get("/tokens?limit=1000")["items"] if one["name"] == "once"]
+    assert told_of.pop("used_us") > again.pop("used_us") == 0
     assert told_of == {k: v for k, v in again.items() if k != "token"}
     assert (told_of["made_by"], told_of["app"]) == (LOCAL, "")
     admin.ask("POST", "/tokens/once/revoke", {}, expect=200)

@@ -58,7 +58,7 @@ def token_add(
 
 @token_app.command("ls")
 def token_ls(url: Url = None, state: State = None, json: Json = False) -> None:
-    """List the tokens of a platform: whose, with which role, for which app, and until when.
+    """List the tokens of a platform: whose, with which role, for which app, until when, and when last used.
 
     \b
     Example:

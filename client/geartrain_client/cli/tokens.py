@@ -79,8 +79,10 @@ def list_tokens(platform: Platform, *, as_json: bool) -> None:
     lines = []
     for one in (answer_as(Token, item) for item in found):
         until = format_time(one.expires_us) + (" (expired)" if one.expires_us <= now_us else "")
-        lines.append([one.name, one.role, one.app or "all", until, one.made_by, format_time(one.made_us)])
-    results().print(table_of("", ["token", "role", "app", "until", "made by", "made"], lines))
+        used = format_time(one.used_us) if one.used_us else "never"
+        made = format_time(one.made_us)
+        lines.append([one.name, one.role, one.app or "all", until, used, one.made_by, made])
+    results().print(table_of("", ["token", "role", "app", "until", "last used", "made by", "made"], lines))
 
 
 def revoke_token(platform: Platform, name: str, *, as_json: bool) -> None:

@@ -216,7 +216,9 @@ class Secret(msgspec.Struct, frozen=True):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A token by which a platform is driven, for one app or "" for all. Times are the platform's."""
+    """A token by which a platform is driven, for one app or "" for all. Times are the platform's; used_us:
+    when it was used last, to the minute, 0 for never.
+    """
 
     name: str
     role: str
@@ -224,6 +226,7 @@ class Token(msgspec.Struct, frozen=True):
     made_us: int = 0
     made_by: str = ""
     expires_us: int = 0
+    used_us: int = 0
 
 
 class MadeToken(Token, frozen=True, kw_only=True):

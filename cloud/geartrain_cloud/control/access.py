@@ -130,4 +130,5 @@ def _told(bearer: Bearer) -> dict[str, Any]:
         "made_us": bearer.made_us,
         "made_by": bearer.made_by,
         "expires_us": bearer.expires_us,
+        "used_us": bearer.used_us,
     }

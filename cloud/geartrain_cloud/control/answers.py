@@ -48,7 +48,7 @@ class Failure(_Answer, frozen=True):
 
 class Token(_Answer, frozen=True):
     """A token without what it is. app: the only one that it is for, empty for the whole platform; made_by:
-    the name of the token that made it.
+    the name of the token that made it; used_us: when it was used last, to the minute, 0 for never.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Token(_Answer, frozen=True):
     made_us: int
     made_by: str
     expires_us: int
+    used_us: int
 
 
 class Tokens(_Answer, frozen=True):

@@ -11,6 +11,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Literal
 
 import msgspec
@@ -22,6 +23,7 @@ from geartrain_cloud.control.errors import (
     ExpiredError,
     InvalidError,
     NotFoundError,
+    StoreError,
     UnauthorizedError,
 )
 from geartrain_cloud.control.names import check_app
@@ -31,10 +33,12 @@ TOKEN_BYTES = 32
 """Drawn at random: nobody guesses one, so that a plain digest protects it."""
 TOKEN_CHARS_MAX = 512
 BEARERS_MAX = 1_000
+USE_NOTED_US = 60_000_000
+"""Between two notes of a token's use, so that not each request is a write."""
 LOCAL = "local"
 """Whom the token in the state folder stands for: the admin of the platform's own machine."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
-_COLUMNS = "name, role, app, made_us, expires_us, made_by"
+_COLUMNS = "name, role, app, made_us, expires_us, made_by, used_us"
 
 
 Role = Literal["viewer", "operator", "admin"]
@@ -46,7 +50,8 @@ ROLES: tuple[Role, ...] = ("viewer", "operator", "admin")
 class Bearer(msgspec.Struct, frozen=True):
     """A token without its secret. app: the only app that it is for, "" for the whole platform; made_us,
     expires_us: on the platform's wall clock, expires_us 0 for never; made_by: the name of the token that made
-    it; digest: of the token, empty for the one in the state folder.
+    it; used_us: when it was used last, to the minute, 0 for never; digest: of the token, empty for the one in
+    the state folder.
     """
 
     name: str
@@ -55,6 +60,7 @@ class Bearer(msgspec.Struct, frozen=True):
     made_us: int = 0
     expires_us: int = 0
     made_by: str = ""
+    used_us: int = 0
     digest: bytes = b""
 
 
@@ -96,7 +102,7 @@ class Bearers:
             )
             database.execute(
                 f"INSERT OR REPLACE INTO bearers ({_COLUMNS}, digest, request) "  # noqa: S608
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (*_row(made), made.digest, asked),
             )
         return made, token
@@ -126,7 +132,18 @@ class Bearers:
                 "one, and control.token in the state folder holds that of the machine's own admin"
             )
         self._check_time(found[0])
+        self._note_use(found[0])
         return found[0]
+
+    def _note_use(self, bearer: Bearer) -> None:
+        now_us = self._now_us()
+        if abs(now_us - bearer.used_us) < USE_NOTED_US:
+            return
+        with (
+            suppress(StoreError),
+            self._database.change() as database,
+        ):  # what reads alone needs no room on disk
+            database.execute("UPDATE bearers SET used_us = ? WHERE name = ?", (now_us, bearer.name))
 
     def check(self, bearer: Bearer) -> None:
         """Raises `ExpiredError` where a token that was good is no longer so."""
@@ -140,8 +157,8 @@ class Bearers:
             raise ExpiredError(f"token {bearer.name} has expired: ask an admin for another one")
 
 
-def _row(bearer: Bearer) -> tuple[str, str, str, int, int, str]:
-    made = (bearer.made_us, bearer.expires_us, bearer.made_by)
+def _row(bearer: Bearer) -> tuple[str, str, str, int, int, str, int]:
+    made = (bearer.made_us, bearer.expires_us, bearer.made_by, bearer.used_us)
     return (bearer.name, bearer.role, bearer.app, *made)
 
 

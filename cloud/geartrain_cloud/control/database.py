@@ -23,8 +23,7 @@ from geartrain.adapters.sqlite import Fault, open_to_write, transaction, transla
 from geartrain_cloud.control.errors import StoreError
 from geartrain_cloud.control.model import Device, Instance, Planned
 
-VERSION = 9
-VERSION = 9
+VERSION = 10
 BUSY_S = 10.0
 
 _CREATE = """
@@ -103,7 +102,10 @@ CREATE TABLE events (number INTEGER PRIMARY KEY AUTOINCREMENT, at_us INTEGER NOT
 CREATE TABLE told (kind TEXT NOT NULL, name TEXT NOT NULL, value INTEGER NOT NULL,
     PRIMARY KEY (kind, name)) WITHOUT ROWID;
 """
-_STEPS = (_CREATE, _PROGRAMS, _REVISIONS, _CUTS, _BEARERS, _SLOTS, _SECRETS, _RETENTION, _EVENTS)
+_USES = """
+ALTER TABLE bearers ADD COLUMN used_us INTEGER NOT NULL DEFAULT 0;
+"""
+_STEPS = (_CREATE, _PROGRAMS, _REVISIONS, _CUTS, _BEARERS, _SLOTS, _SECRETS, _RETENTION, _EVENTS, _USES)
 """What brings a store of each format to the next one."""
 _JSON = ("options", "device_options", "outline", "labels", "drops", "cut_rules")
 
