@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from geartrain.errors import ConfigError, GeartrainError
+from geartrain_client.cli import main
 from geartrain_client.errors import FailedError, RefusedError, UnreachableError
 from geartrain_client.rest import exchange
-from geartrain_client.rest.door import Door, find_door, parse_url
+from geartrain_client.rest.door import CA, Door, find_door, parse_url
 from geartrain_client.rest.platform import ATTEMPTS, Platform, segment
 from geartrain_cloud.certs import Fleet
 from tests.client import fake_platform as fake
@@ -153,6 +154,20 @@ def test_over_https_the_certificate_must_hold(tmp_path: Path, monkeypatch: pytes
             with pytest.raises(ConfigError, match=f"{name}: {why}.*: name the right file with GEARTRAIN_CA$"):
                 Platform(replace(door, ca=str(tmp_path / name))).get("/status")
         assert len(platform.asked) == 2
+
+
+def test_gear_takes_the_authority_from_an_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet, tls = served_by(tmp_path / "certs", ["127.0.0.1"])
+    monkeypatch.setenv(CA, str(tmp_path / "none.pem"))
+    monkeypatch.setenv("GEARTRAIN_TOKEN", TOKEN)
+    with running(FakePlatform(), tls) as platform:
+        url = platform.url
+        assert main(["status", "--url", url]) == 2
+        assert "none.pem: No such file" in capsys.readouterr().err
+        assert main(["--ca", str(fleet.ca), "status", "--url", url]) == 0
+        assert "platform 0.2.0" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ The module that does the work is imported when a command runs.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -47,7 +48,19 @@ FlowName = Annotated[
 @app.callback(invoke_without_command=True)
 def _gear(
     version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    ca: Annotated[
+        Path | None,
+        typer.Option(
+            "--ca",
+            metavar="FILE",
+            help="Who may sign the platform's certificate, as PEM. Default GEARTRAIN_CA, or the system's.",
+        ),
+    ] = None,
 ) -> None:
+    if ca is not None:
+        from geartrain_client.rest.door import CA
+
+        os.environ[CA] = str(ca)
     if version:
         from geartrain import __version__
 
