@@ -407,7 +407,7 @@ async def slow_reader(folder: Path) -> bytes:
     streams = Streams(store.events, dict, store.bearers.check, write_s=0.5, leave_s=120)
     heard, log = Heard(), logging.getLogger("geartrain.control")
     log.addHandler(heard)
-    app = make_app(partial(store.bearers.look, own="own"), audit, [streams])
+    app = make_app(partial(store.bearers.look, own="own"), lambda _: None, audit, [streams])
     app.on_shutdown.append(streams.end)
     runner, port = await listen(app, ControlSection())
     try:

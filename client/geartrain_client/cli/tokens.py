@@ -107,7 +107,7 @@ def show_audit(platform: Platform, since: str, limit: int, *, as_json: bool) -> 
         [
             format_time(one.time_us),
             one.token,
-            f"{one.method} {one.path}",
+            f"{one.method} {one.path}".strip(),
             _asked(one.asked),
             f"{one.status} {one.result}" if one.status else "not known",
             one.address,

@@ -17,7 +17,7 @@ from geartrain.fleet.labels import shown
 from geartrain_cloud.control import answers
 from geartrain_cloud.control.answering import Handler
 from geartrain_cloud.control.bearers import ROLES, Bearer, Bearers
-from geartrain_cloud.control.errors import ForbiddenError
+from geartrain_cloud.control.errors import ExpiredError, ForbiddenError, UnauthorizedError
 from geartrain_cloud.control.idempotency import Answer, Answers
 from geartrain_cloud.control.requests import (
     BearerBody,
@@ -28,19 +28,28 @@ from geartrain_cloud.control.requests import (
     query_of,
 )
 from geartrain_cloud.control.routes import Route, route, route_of
+from geartrain_cloud.pages.connections import address_of
 
 _CALLER = web.RequestKey("bearer", Bearer)
 
 
-def identify(look: Callable[[str], Bearer]) -> Middleware:
+def identify(look: Callable[[str], Bearer], wrong: Callable[[str], None]) -> Middleware:
     """A middleware that answers nothing to who shows no good token. look: whom a token stands for; raises
-    `UnauthorizedError`.
+    `UnauthorizedError`. wrong: is told the address of each wrong token; may raise `ThrottledError`.
     """
 
     @web.middleware
     async def ask(request: web.Request, handler: Handler) -> web.StreamResponse:
         kind, _, value = request.headers.get("Authorization", "").partition(" ")
-        request[_CALLER] = look(value.strip() if kind.lower() == "bearer" else "")
+        token = value.strip() if kind.lower() == "bearer" else ""
+        try:
+            request[_CALLER] = look(token)
+        except ExpiredError:
+            raise
+        except UnauthorizedError:
+            if token and request.transport is not None:
+                wrong(address_of(request.transport))
+            raise
         return await handler(request)
 
     return ask

@@ -23,6 +23,7 @@ from geartrain_cloud.control.errors import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
+    ThrottledError,
     UnauthorizedError,
 )
 from geartrain_cloud.control.idempotency import Answer
@@ -64,7 +65,7 @@ def sentences(root: str, body_bytes_max: int) -> Middleware:
             if request.can_read_body:
                 answer.force_close()  # what nobody reads is not waited for
             return answer
-        except (ForbiddenError, UnauthorizedError) as error:
+        except (ForbiddenError, ThrottledError, UnauthorizedError) as error:
             return _turned_away(request, error)
         except ControlError as error:
             return _refusal(error.status, error.code, str(error))
@@ -107,6 +108,8 @@ def _refusal(status: int, code: str, sentence: str) -> web.Response:
 def _turned_away(request: web.Request, error: ControlError) -> web.Response:
     """The refusal of who may not ask, whose body nobody reads."""
     answer = _refusal(error.status, error.code, str(error))
+    if isinstance(error, ThrottledError):
+        answer.headers["Retry-After"] = str(error.wait_s)
     if isinstance(error, UnauthorizedError):
         answer.headers["WWW-Authenticate"] = "Bearer"
     if request.can_read_body:

@@ -114,13 +114,14 @@ class Secrets(_Answer, frozen=True):
 class AuditEntry(_Answer, frozen=True):
     """A request that was to change something. token, role: who asked; app, device: in its path; asked: what
     its body holds, but for what may be secret; status: of HTTP, 0 where control ended before it answered;
-    result: ok, or a word for the error; address: where it came from.
+    result: ok, or a word for the error; address: where it came from. An entry without a path counts the wrong
+    tokens of a minute.
     """
 
     number: int
     time_us: int
     token: str
-    role: Role
+    role: Role | Literal[""]
     method: str
     path: str
     app: str

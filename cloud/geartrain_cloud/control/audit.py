@@ -105,11 +105,17 @@ class AuditLog:
         """
         shown = printable(path, PATH_CHARS_MAX)
         app, device = (printable(name, TEXT_CHARS_MAX) for name in names)
+        return self._add(bearer.name, bearer.role, method, shown, app, device, "{}", 0, "", address)
+
+    def note(self, status: int, result: str, asked: dict[str, Any], address: str) -> None:
+        """Note requests of nobody who is known, in one entry; raises `StoreError`."""
+        self._add("", "", "", "", "", "", as_text(asked), status, result, address)
+
+    def _add(self, *values: str | int) -> int:
         with translated(StoreError, self._subject), transaction(self._database):
             made = self._database.execute(
-                f"INSERT INTO entries ({_COLUMNS}) "  # noqa: S608
-                "VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, '{}', 0, '', ?)",
-                (self._now_us(), bearer.name, bearer.role, method, shown, app, device, address),
+                f"INSERT INTO entries ({_COLUMNS}) VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+                (self._now_us(), *values),
             ).lastrowid
             number = int(made or 0)
             self._database.execute("DELETE FROM entries WHERE number <= ?", (number - ENTRIES_MAX,))

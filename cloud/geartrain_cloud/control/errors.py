@@ -75,6 +75,16 @@ class TooManyError(ControlError):
     code = "too_many"
 
 
+class ThrottledError(TooManyError):
+    """Too many wrong tokens of one address; wait_s: seconds until there is an answer again."""
+
+    code = "throttled"
+
+    def __init__(self, sentence: str, wait_s: int) -> None:
+        super().__init__(sentence)
+        self.wait_s = wait_s
+
+
 class UnsupportedError(ControlError):
     """A body that says it is of another media type than is taken."""
 

@@ -51,6 +51,7 @@ from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.streaming import Streams
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.control.updating import Updates
+from geartrain_cloud.control.wrong_tokens import WrongTokens
 from geartrain_cloud.errors import CertificateError, PageError
 from geartrain_cloud.hosting.questions import QuestionFolder
 from geartrain_cloud.pages.token import read_token
@@ -103,7 +104,6 @@ async def serve(config: PlatformConfig) -> bool:
 
 async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
     places, clock = config.places, SystemClock()
-    token = open_token(places)
     store, audit = ControlStore(places.control, clock.now_us), AuditLog(places.audit, clock.now_us)
     changed, stopped, url = asyncio.Event(), asyncio.Event(), list[str]()
     signals = EndSignals(stopped.set, notes.stopping)
@@ -131,12 +131,12 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         inspection = Inspection(config, store.answers, clock.now_us)
         rounds, secret = _secrets(store, places, changed.set, enrolment, clock)
         streams = Streams(store.events, lambda: read_hosted(places)[1], store.bearers.check)
-        own = [Tokens(store.bearers, store.answers), secret, Auditing(audit), inspection]
-        own += [questions, cuts, scales, streams, Contract(ANSWERING)]
-        answering = [api, trust, updates, agents, explanations, *own]
-        look = partial(store.bearers.look, own=token)
+        own = [Tokens(store.bearers, store.answers), secret, Auditing(audit), inspection, questions, cuts]
+        answering = [api, trust, updates, agents, explanations, scales, streams, *own, Contract(ANSWERING)]
+        look = partial(store.bearers.look, own=open_token(places))
         context = rest_context(config)
-        app = make_app(look, audit, answering, local=context is None)
+        wrong = WrongTokens(audit, clock.monotonic_s)
+        app = make_app(look, wrong.came, audit, answering, local=context is None)
         app.on_shutdown.append(streams.end)
         runner, port = await listen(app, config.control, _former_port(places), context)
         url.append(config.rest_url(port))
@@ -149,7 +149,7 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
             following = _follow_lane(store, config, clock, clones, asking)
             lane = asyncio.ensure_future(_together(following, Aging(store, config, clock).run()))
             try:
-                beside = [trust, enrolment, rounds, streams]
+                beside = [trust, enrolment, rounds, streams, wrong]
                 await _reconcile(reconciler, observer, changed, stopped, lane, beside)
             finally:
                 lane.cancel()
@@ -242,7 +242,7 @@ async def _reconcile(
     changed: asyncio.Event,
     stopped: asyncio.Event,
     lane: asyncio.Future[None],
-    rounds: Sequence[Trust | Enrolment | SecretRounds | Streams | None],
+    rounds: Sequence[Trust | Enrolment | SecretRounds | Streams | WrongTokens | None],
 ) -> None:
     ends = asyncio.ensure_future(stopped.wait())
     try:

@@ -363,13 +363,18 @@ def _note(shuffles: int) -> str:
 
 
 def make_app(
-    look: Callable[[str], Bearer], audit: AuditLog, answering: Iterable[object], *, local: bool = True
+    look: Callable[[str], Bearer],
+    wrong: Callable[[str], None],
+    audit: AuditLog,
+    answering: Iterable[object],
+    *,
+    local: bool = True,
 ) -> web.Application:
-    """The server's application; look: whom a token stands for; audit: where changes are noted; answering: the
-    objects that declare what they answer; `local`: only a loopback name is answered.
+    """The server's application; look, wrong: as for `identify`; audit: where changes are noted; answering:
+    the objects that declare what they answer; `local`: only a loopback name is answered.
     """
     said = sentences(ROOT, BODY_BYTES_MAX)
-    before = [said, bounded, *([local_only] if local else []), identify(look)]
+    before = [said, bounded, *([local_only] if local else []), identify(look, wrong)]
     middlewares = [*before, noted(audit), said, allowed]
     app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
     app.on_response_prepare.append(add_headers)
