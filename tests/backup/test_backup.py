@@ -68,6 +68,7 @@ def make_platform(state: Path) -> Micro:
     places = PlatformPlaces(state)
     store = ControlStore(places.control, now_us)
     store.devices.add("d1", {"kind": "room"})
+    store.secrets.set("heat", "db", "a secret, whose key lies beside the store")
     store.close()
     ledger, _ = take_ledger(places.log / "ledger.sqlite", 1, (0,))
     ledger.close()
@@ -125,7 +126,9 @@ def test_what_comes_back_is_what_was_there_and_nobody_else_may_read_it(
     assert not (state / FROZEN).exists()
     store = ControlStore(PlatformPlaces(found.state).control, now_us)
     assert store.devices.get("d1").labels == {"kind": "room"}
+    assert [one.name for one in store.secrets.page(10, "", "heat")[0]] == ["db"]
     store.close()
+    assert "secrets.key" in after
 
 
 @contextmanager

@@ -11,11 +11,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from geartrain.control.sealed import POINT_BYTES
 from geartrain_cloud.certs import Fleet
 from geartrain_cloud.control.device_listener import BODY_BYTES_MAX
 from geartrain_cloud.control.enrolment import LIVE_MAX, RETIRED_US
 from geartrain_cloud.control.errors import NotFoundError
 from geartrain_cloud.control.tokens import Tokens
+from geartrain_cloud.errors import CertificateError
 from tests.control.enrolled import DAY_S, Key, opened
 
 
@@ -161,6 +163,32 @@ def test_who_joins_under_a_name_takes_it_from_the_one_before(tmp_path: Path) -> 
             assert (await world.ask("GET", "/v1/who", identity=second))[0] == 200
 
     asyncio.run(story())
+
+
+def test_secrets_are_sealed_for_a_good_certificate_of_the_device_alone(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with opened(tmp_path) as world:
+            for name in ("truck-1", "truck-2"):
+                world.store.devices.add(name, {})
+            first, other = await world.join(Key()), await world.join(Key(), "truck-2")
+            shown = {path: der(path) for path in (first, other)}
+            assert len(world.enrolment.point_of("truck-1", shown[first])) == POINT_BYTES
+            with pytest.raises(CertificateError, match="the certificate of another one"):
+                world.enrolment.point_of("truck-1", shown[other])
+            second = await world.join(Key())
+            with pytest.raises(CertificateError, match="good no longer"):
+                world.enrolment.point_of("truck-1", shown[first])
+            world.enrolment.point_of("truck-1", der(second))
+            world.enrolment.revoke("truck-1")
+            with pytest.raises(CertificateError, match="good no longer"):
+                world.enrolment.point_of("truck-1", der(second))
+
+    asyncio.run(story())
+
+
+def der(identity: Path) -> bytes:
+    found = x509.load_pem_x509_certificate(identity.read_bytes())
+    return found.public_bytes(serialization.Encoding.DER)
 
 
 def test_a_retired_device_loses_its_certificate_once_it_had_the_time_to_hear_of_it(tmp_path: Path) -> None:

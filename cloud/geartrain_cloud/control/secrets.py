@@ -207,10 +207,8 @@ class Secrets:
         """What each device is to have, by device, in the order of their places."""
         found = defaultdict[str, list[_Wanted]](list)
         for row in self._database.rows(f"{_WANTED} ORDER BY device, secrets.app, secrets.name"):
-            one = msgspec.convert(
-                dict(zip(_Wanted.__struct_fields__, row, strict=True)), _Wanted, strict=False
-            )
-            found[one.device].append(one)
+            device, app, name, version, length, local, certificate = row
+            found[device].append(_Wanted(device, app, name, version, length, bool(local), certificate))
         return found
 
     def sealed(self) -> dict[str, dict[Place, _Told]]:
