@@ -16,7 +16,15 @@ from dataclasses import replace
 from random import Random
 
 from geartrain.control.codec import decode_desired, decode_state, encode_state
-from geartrain.control.states import App, AppReport, AppState, RunningProgram, State
+from geartrain.control.states import (
+    App,
+    AppReport,
+    AppState,
+    RunningProgram,
+    SealedSecret,
+    SecretReport,
+    State,
+)
 from geartrain.errors import GeartrainError, WireError
 from geartrain_cloud.control.clones import Clones
 from geartrain_cloud.control.lane import ControlLane
@@ -186,7 +194,10 @@ class LaneFleet:
                 for n in range(random.randint(0, 2))
             ]
             program = random.choice(("", PROGRAMS[0], PROGRAMS[1], NO_PROGRAM))
-            state = State(serial, tuple(apps), program=program)
+            secrets = tuple(
+                SealedSecret(f"app{n}", "db", serial, b"sealed") for n in range(random.randint(0, 2))
+            )
+            state = State(serial, tuple(apps), program=program, secrets=secrets)
             self.book.want(name, encode_state(state), self.world.loop.time())
 
     # The programs
@@ -197,9 +208,8 @@ class LaneFleet:
         store, net = SimKept(process, self.platters[process.node.name]), self.net_of(process)
         programs = _Programs(self, process.node.name, apps)
         runs = RunningProgram("0.0", programs.runs, "3.11 x86_64")
-        lane = DeviceLane(
-            name, net, store, _Watched(self, process, apps), clock, chance, runs, None, programs
-        )
+        told, secrets = _Watched(self, process, apps), _Secrets(name, apps)
+        lane = DeviceLane(name, net, store, told, clock, chance, runs, None, programs, secrets)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(apps.run())
@@ -289,6 +299,9 @@ class LaneFleet:
         if due_program != said or report.program_went_back != is_refused or report.machine != "3.11 x86_64":
             heard_program = f"{report.program_code[:8]} {report.program_why!r} on {report.machine}"
             raise ViolationError("reported", f"control has heard that {name} has program {heard_program}")
+        secrets = tuple(SecretReport(one.app, one.name, one.version) for one in wanted.secrets)
+        if (report.secrets, report.certificate) != (secrets, name.encode() if secrets else b""):
+            raise ViolationError("reported", f"control has heard that {name} has secrets {report.secrets}")
         lacks = {app.instance: app.lacks for app in report.apps}
         if lacks != {instance: lacks_of(instance) for instance in due}:
             raise ViolationError("reported", f"control has heard that {name} lacks {lacks}")
@@ -443,6 +456,27 @@ class _Programs:
         """End the process where another program takes its place."""
         await self._other.wait()
         raise StoppedError("another program takes its place")
+
+
+class _Secrets:
+    """`HeldSecrets` of a device, which has each one at once."""
+
+    def __init__(self, name: str, apps: Apps | BundledApps) -> None:
+        self._name, self._apps = name, apps
+        self._held: tuple[SealedSecret, ...] = ()
+
+    def want(self, secrets: tuple[SealedSecret, ...]) -> None:
+        """Have them."""
+        self._held = secrets
+        self._apps.changed.set()
+
+    def reports(self) -> tuple[SecretReport, ...]:
+        """All that is wanted."""
+        return tuple(SecretReport(one.app, one.name, one.version) for one in self._held)
+
+    def certificate(self) -> bytes:
+        """What stands for it."""
+        return self._name.encode() if self._held else b""
 
 
 class _Watched:

@@ -242,6 +242,20 @@ def _program_back_not_said(patches: Patches) -> None:
     patches.replace(DesiredReceiver, "_report", make)
 
 
+def _secrets_not_said(patches: Patches) -> None:
+    patches.replace(DesiredReceiver, "holds", lambda right: lambda machine, *said: None)
+
+
+def _secrets_of_before(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def take(machine: DesiredReceiver, state: State, data: bytes, now_s: float) -> None:
+            right(machine, replace(state, secrets=machine._durable.state.secrets), data, now_s)
+
+        return take
+
+    patches.replace(DesiredReceiver, "_take_state", make)
+
+
 OF_LANES = [
     Mutant("desired state applied before it is kept", _applied_before_kept, _run),
     Mutant("lower serial applied", _lower_serial_taken, _run),
@@ -263,4 +277,6 @@ OF_LANES = [
     Mutant("program that runs not said", _program_not_said, _run),
     Mutant("program that cannot run not said", _program_why_not_said, _run),
     Mutant("program that went back not said", _program_back_not_said, _run),
+    Mutant("secrets that a device has not said", _secrets_not_said, _run),
+    Mutant("secrets of the desired state before kept", _secrets_of_before, _run),
 ]
