@@ -1,5 +1,5 @@
-"""How many rows each shard of a keyed stream got in one piece of work, and which keys had most of them; and
-how much the shard that did it keeps.
+"""How many rows each shard of a keyed stream got in one piece of work, and which keys had most of them.
+Besides, how much the shard that did the work keeps.
 
 Beside the rows, in a router; it changes none. Guarantees: what is kept is bounded. Equal rows give the same
 tally, in whatever order their keys come.
