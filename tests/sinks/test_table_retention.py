@@ -50,10 +50,11 @@ def held(app: AppTables, table: str) -> list[float]:
 
 
 def remove_all(app: AppTables, before_us: int) -> int:
-    gone = 0
-    while count := app.remove_older(1, before_us):
-        gone += count
-    return gone
+    before, sweep = app.removed_rows(1), app.sweep(1, before_us)
+    assert sweep is not None
+    while sweep.step():
+        pass
+    return app.removed_rows(1) - before
 
 
 def test_rows_go_by_their_event_time_and_are_counted(app: AppTables) -> None:
@@ -61,7 +62,8 @@ def test_rows_go_by_their_event_time_and_are_counted(app: AppTables) -> None:
     rows = batch(("a", 1.0, 10), ("b", 2.0, 20), ("a", 3.0, 30), ("c", 4.0, END_OF_TIME))
     letters = ColumnBatch([["p", "p"], ["no", "no"], [b"x", b"y"]], [5, START_OF_TIME], ["s", "s"], [7, 8])
     own.write("main", 0, {"0": 4}, {"all": [rows], "last": [rows], DEAD_LETTERS: [letters]})
-    assert (app.remove_older(1, 5), app.removed_rows(1)) == (0, 0)
+    assert (remove_all(app, 5), app.removed_rows(1)) == (0, 0)
+    assert app.sweep(2, 5) is None
     assert remove_all(app, 30) == 4
     assert held(app, "readings") == [3.0, 4.0]
     assert held(app, "latest") == [3.0, 4.0]
@@ -90,7 +92,9 @@ def test_who_reads_in_the_order_of_writing_misses_nothing(app: AppTables) -> Non
 def test_few_rows_go_at_once_while_others_are_written(app: AppTables) -> None:
     own = opened(app)
     own.write("main", 0, {"0": 1}, {"all": [batch(*(("a", 0.0, n) for n in range(2_500)))]})
-    assert app.remove_older(1, 10_000) == 1_000
+    first = app.sweep(1, 10_000)
+    assert first is not None
+    assert (first.step(), app.removed_rows(1)) == (True, 1_000)
 
     def write() -> None:
         for number in range(1, 30):

@@ -21,6 +21,8 @@ from geartrain_cloud.sinks.layout import TableError
 _LOG = logging.getLogger("geartrain.control")
 
 EVERY_S = 30.0
+REST = 20
+"""A round that took long is followed by so many times its length without one."""
 PAUSE_S = 0.05
 """Between two transactions on the same tables, so that the host's writes go between them."""
 
@@ -40,8 +42,10 @@ class Aging:
     async def run(self) -> None:
         """One round after another, until it is cancelled; raises `StoreError`."""
         while True:
+            began_s = self._clock.monotonic_s()
             await self.round()
-            await self._clock.sleep(EVERY_S)
+            took_s = self._clock.monotonic_s() - began_s
+            await self._clock.sleep(max(EVERY_S, REST * took_s))
 
     async def round(self) -> None:
         """Remove all that is older than it may become; raises `StoreError`."""
@@ -54,7 +58,8 @@ class Aging:
             before_us = self._clock.now_us() - round(age_s * 1e6)
             for run in sorted(runs_with_tables(first)):
                 try:
-                    while await asyncio.to_thread(tables.remove_older, run, before_us):
+                    sweep = tables.sweep(run, before_us)
+                    while sweep is not None and await asyncio.to_thread(sweep.step):
                         await self._clock.sleep(PAUSE_S)
                 except TableError as error:
                     _LOG.warning("old rows of app %s stay for now: %s", instance.name, error)

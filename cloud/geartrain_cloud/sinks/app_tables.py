@@ -20,9 +20,9 @@ import msgspec
 
 from geartrain.adapters.files import fsync_path, write_durable
 from geartrain_cloud.platform.runs import note_of_run, served_run, tables_of_run
-from geartrain_cloud.sinks import retention
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.own import OwnTables, SqliteReader, TablesReader
+from geartrain_cloud.sinks.retention import FileSweep, Sweep, removed_rows
 from geartrain_cloud.sinks.sqlite import SqliteTables
 
 if TYPE_CHECKING:
@@ -117,24 +117,23 @@ class AppTables:
         for ending in ("-wal", "-shm", ""):
             path.with_name(path.name + ending).unlink(missing_ok=True)
 
-    def remove_older(self, run: int, before_us: int) -> int:
-        """Remove some rows of a run whose event time lies before `before_us`, microseconds since 1970 UTC.
-
-        Returns how many went, 0 once there are no more. Raises `TableError`.
+    def sweep(self, run: int, before_us: int) -> Sweep | None:
+        """What takes rows out of a run whose event time lies before `before_us`, microseconds since 1970 UTC;
+        None where there are no tables. Raises `TableError`.
         """
         note, path = self._note(run), tables_of_run(self.first, run)
         if note is None:
-            return retention.remove_older(path, before_us) if path.is_file() else 0
+            return FileSweep(path, before_us) if path.is_file() else None
         self._postgres(run)
-        from geartrain_cloud.sinks import postgres_retention
+        from geartrain_cloud.sinks.postgres_retention import SchemaSweep
 
-        return postgres_retention.remove_older(self.store, note.schema, note.owner, before_us)
+        return SchemaSweep(self.store, note.schema, note.owner, before_us)
 
     def removed_rows(self, run: int) -> int:
         """How many rows of a run have gone by age; raises `TableError`."""
         note, path = self._note(run), tables_of_run(self.first, run)
         if note is None:
-            return retention.removed_rows(path) if path.is_file() else 0
+            return removed_rows(path) if path.is_file() else 0
         self._postgres(run)
         from geartrain_cloud.sinks import postgres_retention
 

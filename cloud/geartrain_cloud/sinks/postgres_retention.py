@@ -6,6 +6,8 @@ stays for its number, which a sequence gives here.
 
 from __future__ import annotations
 
+import re
+
 from psycopg import sql
 
 from geartrain.records.event_time import START_OF_TIME
@@ -13,33 +15,53 @@ from geartrain_cloud.sinks.postgres_schema import SchemaConnection, check_owner
 from geartrain_cloud.sinks.retention import BUSY_S, COUNT_REMOVED, REMOVED, ROWS_MAX
 
 _DELETE = (
-    "DELETE FROM {0} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {0} WHERE _event_time > %s AND _event_time < %s "
-    "LIMIT %s))"
+    "DELETE FROM {0} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {0} WHERE ctid > %s::tid "
+    "AND _event_time > %s AND _event_time < %s LIMIT %s)) RETURNING ctid::text"
 )
+_PLACE = re.compile(r"\((\d+),(\d+)\)")
 
 
-def remove_older(dsn: str, schema: str, owner: str, before_us: int, rows_max: int = ROWS_MAX) -> int:
-    """Remove some rows whose event time lies before `before_us`; at most `rows_max` of each table.
+class SchemaSweep:
+    """Through the tables of a schema, each once, in the order in which rows lie."""
 
-    dsn: as libpq has it, without a password; owner: who made the schema; before_us: microseconds since 1970
-    UTC. Returns how many went. Raises `TableError`, also for a schema that somebody else made.
-    """
-    link, gone = SchemaConnection(dsn, schema, BUSY_S), 0
-    try:
-        with link.transaction() as db:
-            check_owner(db, link, owner)
-            names = [name for (name,) in db.execute("SELECT name FROM _sinks ORDER BY name").fetchall()]
-        for name in names:
+    def __init__(self, dsn: str, schema: str, owner: str, before_us: int) -> None:
+        """dsn: as libpq has it, without a password; owner: who made the schema; before_us: the event time
+        before which rows go, microseconds since 1970 UTC.
+        """
+        self._dsn, self._schema, self._owner, self._before_us = dsn, schema, owner, before_us
+        self._after: dict[str, tuple[int, int]] = {}
+        self._done: set[str] = set()
+
+    def step(self) -> bool:
+        """Remove the next rows; see `geartrain_cloud.sinks.retention.Sweep`.
+
+        Raises `TableError`, also for a schema that somebody else made.
+        """
+        link = SchemaConnection(self._dsn, self._schema, BUSY_S)
+        try:
             with link.transaction() as db:
-                delete = sql.SQL(_DELETE).format(sql.Identifier(name))
-                count = db.execute(delete, (START_OF_TIME, before_us, rows_max)).rowcount
-                if count:
-                    db.execute(sql.SQL(REMOVED))
-                    db.execute(sql.SQL(COUNT_REMOVED.format("%s")), (name, count))
-                gone += count
-    finally:
-        link.close()
-    return gone
+                check_owner(db, link, self._owner)
+                names = [name for (name,) in db.execute("SELECT name FROM _sinks ORDER BY name").fetchall()]
+            more = [self._remove(link, name) for name in names if name not in self._done]
+            return any(more)
+        finally:
+            link.close()
+
+    def _remove(self, link: SchemaConnection, name: str) -> bool:
+        block, place = self._after.get(name, (0, 0))
+        with link.transaction() as db:
+            delete = sql.SQL(_DELETE).format(sql.Identifier(name))
+            times = (START_OF_TIME, self._before_us, ROWS_MAX)
+            gone = db.execute(delete, (f"({block},{place})", *times)).fetchall()
+            if gone:
+                db.execute(sql.SQL(REMOVED))
+                db.execute(sql.SQL(COUNT_REMOVED.format("%s")), (name, len(gone)))
+        if len(gone) < ROWS_MAX:
+            self._done.add(name)
+            return False
+        places = (_PLACE.fullmatch(text) for (text,) in gone)
+        self._after[name] = max((int(found[1]), int(found[2])) for found in places if found)
+        return True
 
 
 def removed_rows(dsn: str, schema: str) -> int:

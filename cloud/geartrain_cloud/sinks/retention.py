@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any, Protocol
 
 from geartrain.adapters.sqlite import open_to_read, open_to_write, transaction, translated
 from geartrain.records.event_time import START_OF_TIME
@@ -27,20 +28,74 @@ COUNT_REMOVED = (
 )
 BUSY_S = 5.0
 
+Key = tuple[Any, ...]
 
-def remove_older(path: Path, before_us: int, rows_max: int = ROWS_MAX) -> int:
-    """Remove some rows whose event time lies before `before_us`; at most `rows_max` of each table.
 
-    path: the file; before_us: microseconds since 1970 UTC. Returns how many went, 0 once there are no more.
-    Raises `TableError`.
-    """
-    with translated(TableError, f"the file of tables {path}"):
-        found = _older(path, before_us, rows_max)
-        if not found:
-            return 0
-        with closing(open_to_write(path, busy_s=BUSY_S)) as file, transaction(file):
-            file.execute(REMOVED)
-            return sum(_remove(file, name, key, rows, before_us) for name, key, rows in found)
+class Sweep(Protocol):
+    """One way through the tables of a run, from which old rows go."""
+
+    def step(self) -> bool:
+        """Remove the next rows, at most `ROWS_MAX` of each table; whether there may be more.
+
+        Raises `TableError`.
+        """
+        ...
+
+
+class FileSweep:
+    """Through the tables in an SQLite file, each once, in the order of its keys."""
+
+    def __init__(self, path: Path, before_us: int) -> None:
+        """before_us: the event time before which rows go, microseconds since 1970 UTC."""
+        self._path, self._before_us = path, before_us
+        self._after: dict[str, Key] = {}
+        self._done: set[str] = set()
+
+    def step(self) -> bool:
+        """Remove the next rows; see `Sweep`."""
+        with translated(TableError, f"the file of tables {self._path}"):
+            found = self._older()
+            if found:
+                with closing(open_to_write(self._path, busy_s=BUSY_S)) as file, transaction(file):
+                    file.execute(REMOVED)
+                    for name, key, rows in found:
+                        self._remove(file, name, key, rows)
+        return any(len(rows) == ROWS_MAX for _, _, rows in found)
+
+    def _older(self) -> list[tuple[str, Sequence[str], list[Key]]]:
+        """By table its key and the keys of the next rows that are to go."""
+        found: list[tuple[str, Sequence[str], list[Key]]] = []
+        with closing(open_to_read(self._path, busy_s=BUSY_S)) as file:
+            for (name,) in file.execute("SELECT name FROM _sinks ORDER BY name").fetchall():
+                if name in self._done:
+                    continue
+                columns = file.execute(
+                    "SELECT name FROM pragma_table_info(?) WHERE pk > 0 ORDER BY pk", (name,)
+                )
+                key = [quoted(column) for (column,) in columns.fetchall()] or ["_rowid_"]
+                rows = self._next(file, name, key)
+                if len(rows) < ROWS_MAX:
+                    self._done.add(name)
+                if rows:
+                    self._after[name] = rows[-1]
+                    found.append((name, key, rows))
+        return found
+
+    def _next(self, file: sqlite3.Connection, name: str, key: Sequence[str]) -> list[Key]:
+        after, listed = self._after.get(name), ", ".join(key)
+        where = "_event_time > ? AND _event_time < ?"
+        if key == ["_rowid_"]:
+            where += f" AND _rowid_ < (SELECT max(_rowid_) FROM {quoted(name)})"  # noqa: S608
+        if after is not None:
+            where += f" AND ({listed}) > ({', '.join('?' * len(key))})"
+        statement = f"SELECT {listed} FROM {quoted(name)} WHERE {where} ORDER BY {listed} LIMIT ?"  # noqa: S608
+        return file.execute(statement, (START_OF_TIME, self._before_us, *(after or ()), ROWS_MAX)).fetchall()
+
+    def _remove(self, file: sqlite3.Connection, name: str, key: Sequence[str], rows: Sequence[Key]) -> None:
+        where = " AND ".join(f"{column} = ?" for column in key)
+        statement = f"DELETE FROM {quoted(name)} WHERE {where} AND _event_time < ?"  # noqa: S608
+        count = file.executemany(statement, [(*row, self._before_us) for row in rows]).rowcount
+        file.execute(COUNT_REMOVED.format("?"), (name, count))
 
 
 def removed_rows(path: Path) -> int:
@@ -52,37 +107,3 @@ def removed_rows(path: Path) -> int:
         if not file.execute("SELECT 1 FROM sqlite_schema WHERE name = '_removed'").fetchone():
             return 0
         return int(file.execute("SELECT coalesce(sum(rows), 0) FROM _removed").fetchone()[0])
-
-
-def _older(
-    path: Path, before_us: int, rows_max: int
-) -> list[tuple[str, Sequence[str], list[tuple[object, ...]]]]:
-    """By table its key and the keys of rows that are to go."""
-    found: list[tuple[str, Sequence[str], list[tuple[object, ...]]]] = []
-    with closing(open_to_read(path, busy_s=BUSY_S)) as file:
-        for (name,) in file.execute("SELECT name FROM _sinks ORDER BY name").fetchall():
-            columns = file.execute("SELECT name FROM pragma_table_info(?) WHERE pk > 0 ORDER BY pk", (name,))
-            key = [quoted(column) for (column,) in columns.fetchall()] or ["_rowid_"]
-            newest = f" AND _rowid_ < (SELECT max(_rowid_) FROM {quoted(name)})" if key == ["_rowid_"] else ""  # noqa: S608
-            rows = file.execute(
-                f"SELECT {', '.join(key)} FROM {quoted(name)} "  # noqa: S608
-                f"WHERE _event_time > ? AND _event_time < ?{newest} LIMIT ?",
-                (START_OF_TIME, before_us, rows_max),
-            ).fetchall()
-            if rows:
-                found.append((name, key, rows))
-    return found
-
-
-def _remove(
-    file: sqlite3.Connection,
-    name: str,
-    key: Sequence[str],
-    rows: Sequence[tuple[object, ...]],
-    before_us: int,
-) -> int:
-    where = " AND ".join(f"{column} = ?" for column in key)
-    statement = f"DELETE FROM {quoted(name)} WHERE {where} AND _event_time < ?"  # noqa: S608
-    count = file.executemany(statement, [(*row, before_us) for row in rows]).rowcount
-    file.execute(COUNT_REMOVED.format("?"), (name, count))
-    return count
