@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from geartrain.adapters.files import write_durable
-from geartrain.adapters.sqlite import open_to_write, transaction, translated
+from geartrain.adapters.sqlite import open_to_write, translated
 from geartrain.errors import LedgerError
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.log.opening import BUSY_S, ledger_of, stopped_log, writable_ledger
@@ -215,8 +215,6 @@ def _compact(folder: Path) -> None:
         closing(open_to_write(path, busy_s=BUSY_S)) as ledger,
     ):
         ledger.execute("VACUUM")
-        with transaction(ledger, "EXCLUSIVE"):
-            pass  # readers have gone
         busy, *_ = ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
             raise LedgerError(f"the ledger {path} is read by another program: stop the platform, erase again")
