@@ -49,19 +49,19 @@ class Platform:
         self.acks = True
         self._places: dict[bytes, tuple[int, bytes]] = {}
 
-    def want(self, *codes: str, instance: str = INSTANCE) -> None:
-        """Have the app run with this code, or have no app."""
+    def want(self, *codes: str, instance: str = INSTANCE, number: int = 0) -> None:
+        """Have the app run with this code, as its revision of this number, or have no app."""
         self.serial += 1
-        apps = tuple(App(instance, FLOW, cut="edge", code=code) for code in codes)
+        apps = tuple(App(instance, FLOW, cut="edge", code=code, number=number) for code in codes)
         state = encode_state(State(self.serial, apps, program=self.program))
         self.machine.wanted(Standing(state, self.reports[-1] if self.reports else None), time.monotonic())
 
-    def submit(self, kind: str) -> str:
-        """Sign a version, publish it and want it."""
-        code, archive = bundle(kind)
+    def submit(self, kind: str, number: int = 0, *, has_more: bool = False) -> str:
+        """Sign a version, publish it and want it, as the app's revision of this number."""
+        code, archive = bundle(kind, has_more=has_more)
         self.repository.add(code, archive)
         self.repository.publish()
-        self.want(code)
+        self.want(code, number=number)
         return code
 
     @property

@@ -1,4 +1,7 @@
-"""Versions of one flow's code, with equal steps and types: some work, and some do harm in one way each."""
+"""Versions of one flow's code: some work, and some do harm in one way each.
+
+Steps and types are equal, but for one step more where that is asked for.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +47,13 @@ BODIES = {
 }
 
 
-def bundle(kind: str) -> tuple[str, bytes]:
-    """The code's hash, and the archive."""
+MORE = 'readings.filter(lambda reading: True, name="all").sink("more", Table("more"))\n'
+
+
+def bundle(kind: str, *, has_more: bool = False) -> tuple[str, bytes]:
+    """The code's hash, and the archive; has_more: its flow has one step more on the device."""
     top, body = BODIES[kind]
-    text = _FLOW.format(top=top, body=body).encode()
+    text = (_FLOW.format(top=top, body=body) + (MORE if has_more else "")).encode()
     files = {"coldroom/__init__.py": b"", "coldroom/flow.py": text.lstrip()}
     manifest, archive = pack(files)
     return manifest.code, archive

@@ -224,7 +224,8 @@ class Agent:
             await self._turn.give_way()
             rows = await self._gather(session)
             self._taken_s = self._effects.clock.monotonic_s() if rows else None
-            if await self._commit(session, records=rows) or rows:
+            writes = rows > 0 or self._may_cross(session)
+            if (writes and await self._commit(session, records=rows)) or rows:
                 idle_s = _IDLE_S_MIN
             else:
                 await (
@@ -354,12 +355,8 @@ class Agent:
             if batches:
                 admission.declared()
             positions = session.intake.moved()
-            state = {
-                **session.fragment.changes(),
-                **admission.state(),
-                **session.intake.untimed.changes(),
-                **beside,
-            }
+            untimed = session.intake.untimed.changes()
+            state = {**session.fragment.changes(), **admission.state(), **untimed, **beside}
             if opening is not None:
                 positions.update(opening.positions)
                 # A new epoch that has begun meanwhile has a welcome of its own to come.
@@ -369,6 +366,8 @@ class Agent:
                     numbers, crossed = hear_number(session, opening.welcome, after)
                     batches += crossed
                     state.update(numbers.stored())
+            says_more = bool(batches)
+            batches, state = session.with_crossing(batches, state)
             if not (batches or positions or state):
                 self._taken_s = None
                 return False
@@ -380,8 +379,9 @@ class Agent:
             session.batch_size.committed(records, batches)
             if down is not None:
                 down.committed()
+            session.committed_crossing()
             session.committed = after
-            if batches:
+            if says_more:
                 session.progress = after
             if opening is not None:
                 session.handshake, session.welcome = handshake, session.welcome if handshake else None
@@ -393,6 +393,11 @@ class Agent:
                 session.backlog.replaced(admitted.freed_bytes)
                 await session.uplink.replaced(admitted.gaps)
         return True
+
+    def _may_cross(self, session: Session) -> bool:
+        """Whether a crossing that waits is committed though no records have come behind it."""
+        going, is_last = session.going_over, self._draining or session.intake.ended
+        return going is None or is_last or self._effects.clock.monotonic_s() >= going.due_s
 
     async def _flush(self, session: Session) -> None:
         """Have the last watermarks, and what was dropped, stand in a batch, as soon as there is room."""

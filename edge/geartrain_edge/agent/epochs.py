@@ -30,7 +30,7 @@ from geartrain_edge.agent.crossing import (
     obstacle,
     runs,
 )
-from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, Session
+from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, GoingOver, Session
 from geartrain_edge.errors import ChangedFlowError
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.spool.backlog import Identity
@@ -44,6 +44,10 @@ _LOG = logging.getLogger("geartrain.agent")
 
 _LAYOUT = ("_agent", b"layout")
 """Where a spool of 0.2.0 has its steps and channels instead."""
+CROSS_S = 5.0
+"""So long does a crossing wait for the first records behind it. They show whether new code works before the
+spool holds what is not for the code before.
+"""
 _LOOKED_AT = 16
 """Batches of a spool that may be damaged until its first number is taken to be its last."""
 
@@ -98,7 +102,10 @@ async def _cross(
     settings: AgentSettings,
     revisions: tuple[Revision, Revision],
 ) -> None:
-    """Go over from one cut or revision to another in one commit; raises `ChangedFlowError`."""
+    """Go over from one cut or revision to another in one commit; raises `ChangedFlowError`.
+
+    To another revision, that is the commit of the first records behind it, where these come soon.
+    """
     held, ours = revisions
     device, number = settings.device, settings.revision
     gone, comes = moved(held, ours)
@@ -135,14 +142,24 @@ async def _cross(
         **numbers.stored(),
         **dict.fromkeys((*session.forgotten, *left.gone)),
     }
-    session.counters.add(CROSSED)
-    for step, count in sorted(Counter(step for step, _ in session.forgotten).items()):
-        session.counters.add(f"cells_dropped.{step}", count)
-    change = SpoolCommit(batches, state=state, counters=session.counters.changes())
-    await effects.store.commit(change)
-    session.numbers = numbers
-    session.backlog.committed(batches)
+    dropped = Counter(step for step, _ in session.forgotten)
+    counts = {CROSSED: 1, **{f"cells_dropped.{step}": count for step, count in sorted(dropped.items())}}
+    waits = is_next_revision and not (session.handshake or left.gone or session.down)
+    due_s = effects.clock.monotonic_s() + (CROSS_S if waits else 0)
+    session.going_over = GoingOver(SpoolCommit(batches, state=state), counts, numbers, due_s)
     _LOG.warning("device %s: flow %s goes over to %s: %s", device, plan.graph.name, to, in_short(says))
+    if not waits:
+        await go_over(session, effects)
+
+
+async def go_over(session: Session, effects: Effects) -> None:
+    """Commit a crossing that waits, without records behind it; nothing where none waits."""
+    if session.going_over is None:
+        return
+    batches, state = session.with_crossing([], {})
+    await effects.store.commit(SpoolCommit(batches, state=state, counters=session.counters.changes()))
+    session.committed_crossing()
+    session.backlog.committed(batches)
 
 
 def _put_out(session: Session, settings: AgentSettings, left: Leaves) -> list[SpooledBatch]:
@@ -192,6 +209,7 @@ async def renew(session: Session, effects: Effects, settings: AgentSettings, why
     async with session.backlog.lock:
         if session.is_done:
             return
+        await go_over(session, effects)
         now_us, window_s = effects.clock.now_us(), settings.uplink.flip_window_s
         alarm = session.uplink.alarmed(why)
         if session.flip.is_recent(now_us, window_s):

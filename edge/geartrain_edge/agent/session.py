@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from geartrain.errors import USER_ERRORS, FlowError, GeartrainError
 from geartrain.graph.conform import describe
 from geartrain.planning import Plan
-from geartrain.ports import Clock, SpoolImage
+from geartrain.ports import Clock, SpoolCommit, SpooledBatch, SpoolImage
 from geartrain.runtime.fragment import Fragment
 from geartrain.state.keyed import DictBackend
 from geartrain.wire.crossing import Crossing
@@ -42,12 +42,28 @@ HELLO = ("_agent", b"hello")
 FRESH, RENEWED = b"pending", b"renewed"
 """What stands there: a fresh spool has to hear where its device stands, one in a new epoch knows."""
 
+Kept = dict[tuple[str, bytes], bytes | None]
+"""What a commit writes of the spool's state."""
+
 
 class Opening(msgspec.Struct, frozen=True):
     """An epoch was opened: what was heard, and where the splits that had to wait for it stand now."""
 
     welcome: Welcome
     positions: Positions
+
+
+class GoingOver(msgspec.Struct, frozen=True):
+    """A crossing that waits for the first records behind it, to be committed with these.
+
+    change: what it writes; counts: what it raises of the counters; numbers: the device's crossings then;
+    due_s: when it is committed without any, seconds of the monotonic clock.
+    """
+
+    change: SpoolCommit
+    counts: dict[str, int]
+    numbers: Numbers
+    due_s: float
 
 
 class Session:
@@ -57,8 +73,8 @@ class Session:
     crossings, as the last commit has them; runs: what its hello says that it runs; handshake: what the spool
     says of its epoch, one of `FRESH`, `RENEWED` and nothing; forgotten: the cells that it leaves behind as it
     goes over to another revision; welcome: what ingest has answered and no commit
-    holds yet; is_done: all is acked, and nothing comes any more; disk_is_low: the spool may not grow to its
-    cap, because its disk is nearly full.
+    holds yet; going_over: a crossing that no commit holds yet; is_done: all is acked, and nothing comes any
+    more; disk_is_low: the spool may not grow to its cap, because its disk is nearly full.
     """
 
     def __init__(
@@ -77,6 +93,7 @@ class Session:
         self.image, self.intake = image, intake
         self.handshake = FRESH if image.last_seq == 0 else image.state.get(HELLO, b"")
         self.welcome: Welcome | None = None
+        self.going_over: GoingOver | None = None
         self.is_done = False
         self.disk_is_low = False
         intake.restore(image.positions, hold=self.handshake == FRESH)
@@ -118,6 +135,20 @@ class Session:
     def has_news(self) -> bool:
         """Whether something came that a commit must not be kept waiting for: the answer to a fresh epoch."""
         return self.welcome is not None
+
+    def with_crossing(self, batches: list[SpooledBatch], state: Kept) -> tuple[list[SpooledBatch], Kept]:
+        """What a commit of these writes, where a crossing waits for it; it raises the counters of that."""
+        going = self.going_over
+        if going is None:
+            return batches, state
+        self.counters.take(going.counts)
+        return [*going.change.batches, *batches], {**going.change.state, **state}
+
+    def committed_crossing(self) -> None:
+        """Note that a commit holds the crossing that has waited, where one has."""
+        going, self.going_over = self.going_over, None
+        if going is not None:
+            self.numbers = going.numbers
 
 
 def _fragment(plan: Plan, effects: Effects, image: SpoolImage, without: Collection[Cell]) -> Fragment:

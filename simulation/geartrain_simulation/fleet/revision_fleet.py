@@ -236,8 +236,7 @@ class RevisionFleet(Fleet):
         if (numbers.number, numbers.revision, stored) != (header.crossing, said.number, said.revision):
             detail = f"{name}: crossing {header.crossing} to {said}, but the spool says {numbers}"
             self.checkers.breach("one commit", detail)
-        if place != _position(book.positions):
-            split = _position(book.positions)
+        if place != (split := _position(book.former_positions)):
             self.checkers.breach("boundary", f"{name}: a crossing at {place} of records up to {split}")
         leg = Leg(place, said.number)
         self._places.setdefault((name, header.crossing), set()).add(leg)

@@ -14,7 +14,7 @@ from geartrain.wire.codec import decode_header
 from geartrain.wire.envelope import BatchKind, NackReason
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.sequence import Sequencer
-from geartrain_edge.agent import crossing, epochs, session
+from geartrain_edge.agent import agent, crossing, epochs, session
 from geartrain_edge.agent.crossing import REVISION, Numbers
 from geartrain_edge.spool.sealing import Sealer
 from geartrain_simulation.fleet.revision_fleet import RevisionFleet
@@ -130,35 +130,91 @@ def _number_of_the_revision_not_kept(patches: Patches) -> None:
 def _crossing_in_two_commits(patches: Patches) -> None:
     """The batch of a crossing is there before what the spool says of itself."""
 
+    def change(sealed: Any, going: Any) -> Any:
+        return SpoolCommit(sealed), replace(going, change=replace(going.change, batches=[]))
+
+    patches.replace(epochs, "_cross", _beforehand(change))
+
+
+def _beforehand(change: Any) -> Any:
+    """Have a part of a crossing that waits for records be committed before these."""
+
     def make(right: Any) -> Any:
-        async def cross(session: Any, effects: Any, plan: Any, settings: Any, revisions: Any) -> None:
-            await right(session, _Halving(effects), plan, settings, revisions)
+        async def cross(session: Any, effects: Any, *rest: Any) -> None:
+            await right(session, effects, *rest)
+            if session.going_over is not None:
+                sealed = session.going_over.change.batches
+                made, session.going_over = change(sealed, session.going_over)
+                await effects.store.commit(made)
+                session.backlog.committed(made.batches)
 
         return cross
 
-    patches.replace(epochs, "_cross", make)
+    return make
 
 
-class _Halving:
-    """Effects whose commits are two."""
+def _state_of_the_next_revision_before_its_records(patches: Patches) -> None:
+    """What a spool says of itself, and the cells that go, are written before the batch of the crossing."""
 
-    def __init__(self, effects: Any) -> None:
-        self._effects, self.store = effects, self
+    def change(sealed: Any, going: Any) -> Any:
+        return replace(going.change, batches=[]), replace(going, change=SpoolCommit(sealed))
 
-    async def commit(self, change: SpoolCommit) -> None:
-        await self._effects.store.commit(SpoolCommit(change.batches))
-        await self._effects.store.commit(replace(change, batches=[]))
+    patches.replace(epochs, "_cross", _beforehand(change))
+
+
+def _records_before_their_crossing(patches: Patches) -> None:
+    """The first records of the next steps are committed, and their crossing with those behind them."""
+
+    def make(right: Any) -> Any:
+        def with_crossing(session: Any, batches: Any, state: Any) -> Any:
+            if session.going_over is None or not batches or session in seen:
+                return right(session, batches, state)
+            seen.add(session)
+            going, session.going_over = session.going_over, None
+            waiting[session] = going
+            return batches, state
+
+        return with_crossing
+
+    seen, waiting = set[Any](), dict[Any, Any]()
+
+    def later(right: Any) -> Any:
+        def committed_crossing(session: Any) -> None:
+            right(session)
+            session.going_over = waiting.pop(session, None)
+
+        return committed_crossing
+
+    patches.replace(session.Session, "with_crossing", make)
+    patches.replace(session.Session, "committed_crossing", later)
+
+
+def _crossing_forgotten_in_a_new_epoch(patches: Patches) -> None:
+    """A new epoch that begins while a crossing waits knows nothing of it, and its seqs leave it out."""
+
+    def make(right: Any) -> Any:
+        async def renew(session: Any, *rest: Any) -> None:
+            session.going_over = None
+            await right(session, *rest)
+
+        return renew
+
+    patches.replace(agent, "renew", make)
 
 
 def _last_records_read_again(patches: Patches) -> None:
     """A crossing sets the positions back: the new steps are given records that the former ones had."""
 
-    def change(made: SpoolCommit) -> SpoolCommit:
-        positions = decode_header(made.batches[-1].header).positions
-        back = {at: replace(one, position=max(one.position - 3, 0)) for at, one in positions.items()}
-        return replace(made, positions=back)
+    def make(right: Any) -> Any:
+        async def cross(session: Any, *rest: Any) -> None:
+            await right(session, *rest)
+            positions = session.intake.progress().positions
+            back = {at: replace(one, position=max(one.position - 3, 0)) for at, one in positions.items()}
+            session.intake.restore(back, hold=False)
 
-    patches.replace(epochs, "SpoolCommit", _committing(change))
+        return cross
+
+    patches.replace(epochs, "_cross", make)
 
 
 def _boundary_before_its_place(patches: Patches) -> None:
@@ -262,6 +318,11 @@ OF_REVISIONS = (
     Mutant("revision not in the commit of a crossing", _revision_not_in_the_commit, _run),
     Mutant("number of a revision not kept", _number_of_the_revision_not_kept, _run),
     Mutant("crossing in two commits", _crossing_in_two_commits, _run),
+    Mutant(
+        "state of the next revision before its crossing", _state_of_the_next_revision_before_its_records, _run
+    ),
+    Mutant("records before their crossing", _records_before_their_crossing, _run),
+    Mutant("crossing forgotten in a new epoch", _crossing_forgotten_in_a_new_epoch, _run),
     Mutant("last records read again behind a crossing", _last_records_read_again, _run),
     Mutant("boundary said before its place", _boundary_before_its_place, _run),
     Mutant("number of a revision not said", _revision_not_said, _run),

@@ -64,6 +64,8 @@ class SpoolBook:
         self.last_seq = self.acked_seq = 0
         self.batches: dict[int, SpooledBatch] = {}
         self.positions: dict[tuple[str, str], SplitProgress] = {}
+        self.former_positions = self.positions
+        """Those before the last commit."""
         self.state: dict[tuple[str, bytes], bytes] = {}
         self.counters: dict[str, int] = {}
         self._done = 0
@@ -137,6 +139,7 @@ class SpoolBook:
                 raise SpoolError(f"a gap from {gap.first_seq} to {gap.seq} leaves what is held")
 
     def _commit(self, change: SpoolCommit) -> None:
+        self.former_positions = dict(self.positions)
         for batch in change.batches:
             self.batches[batch.seq] = batch
             self.last_seq, self.digest = batch.seq, batch.digest
