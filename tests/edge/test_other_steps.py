@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from msgspec.structs import replace
@@ -59,6 +60,23 @@ class Sums(Task[Reading, Sum]):
 
 class WiderSums(Sums):
     state: ClassVar[type] = Wider
+
+
+def widened(held: Held) -> Wider:
+    return Wider(held.number, held.total, last=7)
+
+
+def refused(held: Held) -> Wider:
+    raise ValueError(f"{held.total} is too much")
+
+
+class Migrating(Sums):
+    state: ClassVar[type] = Wider
+    migrate: ClassVar[Mapping[type, Callable[[Any], Any]]] = {Held: widened}
+
+
+class Refusing(Migrating):
+    migrate: ClassVar[Mapping[type, Callable[[Any], Any]]] = {Held: refused}
 
 
 def plan_of(sums: Sums | None = None, *, high: bool = False) -> Plan:
@@ -182,6 +200,26 @@ def test_state_goes_by_a_persons_word_and_else_only_where_it_fits(tmp_path: Path
     assert run(agent_of(other, path, MemoryNet(ingest), of_revision(2, sums=2)).run())
     assert any(sums_of(ingest) == expected([at, ROWS], [1, 1], at) for at in range(1, ROWS))
     assert ingest.crossings[0][0] == 1
+
+
+@pytest.mark.parametrize(("task", "lost"), [(Migrating(), 0), (Refusing(), 3)])
+def test_state_of_another_type_is_what_the_task_makes_of_the_former_one(
+    tmp_path: Path, task: Sums, lost: int
+) -> None:
+    other = plan_of(task)
+    for writes in (0, 1, 2):
+        path, ingest = tmp_path / f"{writes}.sqlite", ingest_of(FIRST, other)
+        half_way(path, ingest, FIRST, of_revision(1), 30)
+        if writes:
+            mortal = agent_of(other, MortalSpool(path, writes), MemoryNet(ingest), of_revision(2))
+            with pytest.raises(KilledError):
+                run(mortal.run())
+        agent = agent_of(other, path, MemoryNet(ingest), of_revision(2), seed=2)
+        assert run(agent.run())
+        assert agent.status().counters.get("cells_dropped.sums", 0) == lost
+        ends = range(1, ROWS)
+        assert any(sums_of(ingest) == expected([at, ROWS], [1, 1], at if lost else -1) for at in ends)
+        assert [number for number, _ in ingest.crossings] == [1]
 
 
 def test_equal_steps_begin_anew_where_a_revision_says_so_and_no_other(tmp_path: Path) -> None:

@@ -399,7 +399,8 @@ def _as_handle(cells: _Cells) -> Any:
 @dataclass
 class Seen:
     """What happened in the runs of some flows: rows that came to sinks, micro-batches that were killed, how
-    often keys were dealt over other slots, and what became of steps by revisions.
+    often keys were dealt over other slots, what became of steps by revisions, and how many tasks went on with
+    the state of another type.
     """
 
     flows: int = 0
@@ -407,12 +408,14 @@ class Seen:
     killed: int = 0
     scaled: int = 0
     steps: Counter[str] = field(default_factory=Counter)
+    migrated: int = 0
 
     def add(self, other: Seen) -> None:
         """That of others besides."""
         self.flows, self.rows = self.flows + other.flows, self.rows + other.rows
         self.killed, self.scaled = self.killed + other.killed, self.scaled + other.scaled
         self.steps += other.steps
+        self.migrated += other.migrated
 
 
 def check_flow(folder: Path, number: int, schedules: int) -> Seen:
@@ -438,5 +441,7 @@ def check_flow(folder: Path, number: int, schedules: int) -> Seen:
         seen.killed += KILLS_MAX - run.kills
         seen.scaled += run.scaled
     changes = [one for stage in flow.stages[1:] for one in stage.change.steps]
+    migrated = [one for one in changes if one.state == "kept" and any("state type" in s for s in one.says)]
+    seen.migrated = len(migrated)
     seen.flows, seen.steps = 1, Counter(f"{one.what} {one.state}".strip() for one in changes)
     return seen

@@ -181,6 +181,82 @@ class Counting(Task[Any, Reading]):
         ctx.emit(Reading(str(ctx.key), ctx.state, 0.0))
 
 
+class Twice(State):
+    """A number that was plain before, and how often it was changed since."""
+
+    count: int = 0
+    since: int = 0
+
+
+class Thrice(State):
+    """The same in one text."""
+
+    text: str = ""
+
+
+def twice(count: int) -> Twice:
+    """Raises for one number in five."""
+    if count % 5 == 4:
+        raise ValueError("four")
+    return Twice(count=count)
+
+
+def thrice(one: Twice) -> Thrice:
+    """A later one, that is not saved where it is of a wrong type."""
+    return Thrice(text=f"{one.count}/{one.since}" if one.count % 7 != 6 else one.count)  # type: ignore[arg-type]
+
+
+class CountingTwice(Task[Any, Reading]):
+    """Goes on with what `Counting` has kept."""
+
+    state: ClassVar[type[Twice]] = Twice
+    migrate: ClassVar[Mapping[Any, Any]] = {int: twice}
+
+    def on_next(self, value: Any, ctx: Context[Reading, Twice]) -> None:
+        ctx.state.count += 2
+        ctx.state.since += 1
+        if value.n == 11:
+            raise ValueError("eleven")
+        ctx.emit(Reading(str(ctx.key), ctx.state.count, float(ctx.state.since)))
+
+
+class CountingThrice(Task[Any, Reading]):
+    """Goes on with what either of them has kept."""
+
+    state: ClassVar[type[Thrice]] = Thrice
+    migrate: ClassVar[Mapping[Any, Any]] = {int: twice, Twice: thrice}
+
+    def on_next(self, value: Any, ctx: Context[Reading, Thrice]) -> None:
+        ctx.state.text = f"{ctx.state.text[-20:]}+{value.n}"
+        ctx.emit(Reading(str(ctx.key), len(ctx.state.text), 0.0, ctx.state.text))
+
+
+class Alarmed(State):
+    """What `Timed` has seen, by other names."""
+
+    total: float = 0.0
+    seen: int = 0
+
+
+def alarmed(alarms: Alarms) -> Alarmed:
+    """Raises for one in three."""
+    return Alarmed(total=alarms.total, seen=10 // (alarms.count % 3))
+
+
+class TimedAgain(Task[Any, Reading]):
+    """Goes on with what `Timed` has kept, and with its timers."""
+
+    state: ClassVar[type[Alarmed]] = Alarmed
+    migrate: ClassVar[Mapping[Any, Any]] = {Alarms: alarmed}
+
+    def on_next(self, value: Any, ctx: Context[Reading, Alarmed]) -> None:
+        ctx.state.seen += 1
+        ctx.notify_at(ctx.event_time + 3)
+
+    def on_notify(self, time: int, ctx: Context[Reading, Alarmed]) -> None:
+        ctx.emit(Reading(str(ctx.key), ctx.state.seen, ctx.state.total, str(time)))
+
+
 def alarms_at_start() -> dict[Any, Alarms]:
     """States that some keys begin with."""
     keys = ("a0", "d0a0", "d1b\x000", ("a0", 1), 0, True)

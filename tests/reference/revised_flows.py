@@ -39,7 +39,15 @@ TASKS: Sequence[Any] = (
     *(records.Timed(rearms=n) for n in (1, 2, 3)),
     records.Bell(),
     records.Counting(),
+    records.CountingTwice(),
+    records.CountingThrice(),
+    records.TimedAgain(),
 )
+CHAINS: Sequence[Sequence[type]] = (
+    (records.Counting, records.CountingTwice, records.CountingThrice),
+    (records.Timed, records.TimedAgain),
+)
+"""Tasks of which each goes on with what those before have kept."""
 FOLDS: Sequence[Any] = (
     (summaries.no_total, summaries.add_up, summaries.show),
     (summaries.Log, summaries.write_down, summaries.read_out),
@@ -178,7 +186,9 @@ class _Drawn:
     def changed(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         """One change."""
         rng = self._rng
-        what = rng.choice(("attach", "insert", "remove", "replace", "replace", "other code", "return"))
+        what = rng.choice(
+            ("attach", "insert", "remove", "replace", "replace", "other code", "return", "migrate")
+        )
         if what == "return" and self._gone:
             node = self._gone.pop()
             known = {*self.sources, *(one.name for one in nodes)}
@@ -187,11 +197,12 @@ class _Drawn:
             return (*nodes, self.node(nodes))
         if not nodes:
             return nodes
-        at = rng.randrange(len(nodes))
+        chained = [at for at, one in enumerate(nodes) if any(type(one.given) in chain for chain in CHAINS)]
+        at = rng.choice(chained) if what == "migrate" and chained else rng.randrange(len(nodes))
         node = nodes[at]
         if what == "replace":
             return (*nodes[:at], self._given(node), *nodes[at + 1 :])
-        if what == "other code":
+        if what in ("other code", "migrate"):
             return (*nodes[:at], self._other_code(node), *nodes[at + 1 :])
         if what == "insert" and self.loose and len(nodes) < NODES_MAX:
             self._made += 1
@@ -205,7 +216,9 @@ class _Drawn:
     def _other_code(self, node: Node) -> Node:
         """Another task of the same state, or another function."""
         if node.verb == "task":
-            same = [task for task in TASKS if type(task) is type(node.given)]
+            chain: Sequence[type] = next((one for one in CHAINS if type(node.given) in one), ())
+            later = chain[chain.index(type(node.given)) :] if chain else (type(node.given),)
+            same = [task for task in TASKS if type(task) in later]
             return replace(node, given=self._rng.choice(same))
         return self._given(node) if node.verb in PLAIN else node
 

@@ -79,6 +79,8 @@ class Walk:
         """What these records make, and the timers up to a time; task: what runs from now on, None for as
         before.
         """
+        if task is not None and task.state is not self._task.state:
+            self._migrate(task)
         self._task, self._rows = self._task if task is None else task, []
         for row in records:
             self._fire(row.time)
@@ -90,6 +92,21 @@ class Walk:
                 self._rows += [row.child(i, value) for i, value in enumerate(out)]
         self._fire(until)
         return self._rows
+
+    def _migrate(self, task: Any) -> None:
+        """Have the state be that of a task with another one; what cannot be made goes, with its timers."""
+        self._task, state, touched = task, self._state, self._touched
+        functions = dict(task.migrate)
+        try:
+            while type(state) in functions:
+                state = functions.pop(type(state))(state)
+            state = normal(task.state, state, STATE_INT_MAX)
+        except Exception:
+            touched = None
+        if touched is None:
+            self._forget()
+        else:
+            self._state = state
 
     def _expire(self, time: int) -> bool:
         if self._ttl is None or self._touched is None or time < self._touched + self._ttl:

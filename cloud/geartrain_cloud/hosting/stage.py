@@ -103,7 +103,11 @@ class HostStage(StatefulProcessor):
         with workshop.running(hosted) as (query, dealing):
             goes_on = workshop.marks.goes_on
             tally = Tally(len(hosted.labels))
-            fragment = EmbeddedFragment(query, self._number, hosted.labels, hosted.buckets, goes_on, tally)
+            fragment = EmbeddedFragment(
+                query,
+                *(self._number, hosted.labels, hosted.buckets, goes_on, tally),
+                lambda label, cells: workshop.note_dropped(hosted, f"{self._number}.{label}.migrated", cells),
+            )
             found = [
                 (row, dealing.named(row.stage, row.stream, row.packed))
                 for row in fragment.run(self._state, iter(rows), hosted.drains if drains else ())

@@ -15,12 +15,13 @@ A shard has 64 buckets. A user key lies in bucket `crc32(key) // shards % 64`. E
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 from zlib import crc32
 
 import msgspec
 
+from geartrain.errors import SchemaError
 from geartrain.operators.broadcast import TABLE_KEY
 from geartrain.state.keyed import NEVER, due_of
 
@@ -38,13 +39,15 @@ _SMALL_BYTES = 65_536
 class _Place(msgspec.Struct, array_like=True):
     """clocks: of the flow's sources, up to which the shard has come, microseconds; positions: of the last row
     by (entry stream, partition of the log); due: by step and bucket the least due time of its cells, where
-    one has any; size: bytes of all buckets, -1 where nobody has counted what an older version wrote.
+    one has any; size: bytes of all buckets, -1 where nobody has counted what an older version wrote; forms:
+    by step, what stands for the type of the states in its cells.
     """
 
     clocks: dict[str, int] = {}
     positions: dict[str, dict[str, int]] = {}
     due: dict[str, dict[int, int]] = {}
     size: int = -1
+    forms: dict[str, str] = {}
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -83,6 +86,7 @@ def forget_steps(state: StateMap, steps: Collection[str]) -> dict[str, int]:
         state.updateValue((number,), (packed,))
     if place is not None:
         place.due = {step: due for step, due in place.due.items() if step not in steps}
+        place.forms = {step: form for step, form in place.forms.items() if step not in steps}
         place.size = size
         state.updateValue((_PLACE,), (_encode(place),))
     return forgotten
@@ -127,6 +131,7 @@ def join_state(state: StateMap, parts: Iterable[bytes]) -> int:
     buckets: dict[int, dict[str, dict[bytes, bytes]]] = {}
     for raw in parts:
         part = _decode_part(raw)
+        place.forms |= part.place.forms
         for source, clock in part.place.clocks.items():  # the same in all shards that ever ran
             place.clocks[source] = max(place.clocks.get(source, clock), clock)
         for entry, positions in part.place.positions.items():
@@ -213,6 +218,27 @@ class BucketState:
             if least <= clock
         )
 
+    def bring(self, step: str, form: str, migrated: Callable[[str, bytes], bytes]) -> int:
+        """Have the saved cells of a step be of a form; returns how many could not be made of it, and went.
+
+        migrated: makes a cell of this form of a former form and its cell; may raise `SchemaError`.
+        """
+        former, self._place.forms[step] = self._place.forms.get(step, form), form
+        lost = 0
+        for number in range(self._count) if former != form else ():
+            cells = self._bucket(number).get(step)
+            if not cells:
+                continue
+            for key, cell in list(cells.items()):
+                try:
+                    cells[key] = migrated(former, cell)
+                except SchemaError:
+                    del cells[key]
+                    lost += 1
+            self._note_due(number, step)
+            self._write(number)
+        return lost
+
     def drop(self, step: str, key: bytes) -> None:
         """Forget the saved cell of (step, encoded key); it must be among the changes of `save`."""
         self._bucket(self._number(key)).get(step, {}).pop(key, None)
@@ -233,11 +259,15 @@ class BucketState:
         for number, step in touched:
             self._note_due(number, step)
         for number in sorted({number for number, _ in touched}):
-            packed = _encode(self._buckets[number])
-            self._place.size += len(packed) - self._lengths.get(number, 0)
-            self._lengths[number] = len(packed)
-            self._state.updateValue((number,), (packed,))
+            self._write(number)
         self._state.updateValue((_PLACE,), (_encode(self._place),))
+
+    def _write(self, number: int) -> None:
+        packed = _encode(self._buckets[number])
+        if self._place.size >= 0:
+            self._place.size += len(packed) - self._lengths.get(number, 0)
+        self._lengths[number] = len(packed)
+        self._state.updateValue((number,), (packed,))
 
     def _note_due(self, number: int, step: str) -> None:
         cells = self._buckets[number][step]

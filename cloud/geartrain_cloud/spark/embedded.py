@@ -22,6 +22,7 @@ under the same sequence numbers, however far the last attempt got.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql import Row
@@ -29,6 +30,7 @@ from pyspark.sql import Row
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import LedgerError
 from geartrain.graph.graph import STATE
+from geartrain.operators.process import Process
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import RowCodec
@@ -52,11 +54,13 @@ class EmbeddedFragment:
         buckets: int = BUCKETS,
         on_work: Callable[[int], None] = lambda calls: None,
         tally: Tally | None = None,
+        on_lost: Callable[[int, dict[str, int]], None] = lambda label, cells: None,
     ) -> None:
         """labels: what each shard is called; buckets: of one shard; on_work: called before each piece of
-        work, with about how often it calls the flow's code; tally: counts what goes to later stages by keys.
+        work, with about how often it calls the flow's code; tally: counts what goes to later stages by keys;
+        on_lost: told for a shard how many keys' state went by step, since no form of now could be made of it.
         """
-        self._tally = tally
+        self._tally, self._on_lost = tally, on_lost
         self._query, self._stage, self._labels = query, query.stages[stage], tuple(labels)
         self._buckets, self._on_work = buckets, on_work
 
@@ -93,6 +97,7 @@ class EmbeddedFragment:
         number, shard, sequence = self._stage.number, self._labels.index(label), 0
         time, chance = SystemClock(), SystemRandomness()  # for tasks that say they are not replayable
         graph, steps = self._stage.graph, self._stage.steps
+        self._bring(saved, label)
         fragment = Fragment(graph, steps, saved, clock=time, randomness=chance)
         router = Router(self._query, number, len(self._labels), fragment.reject, shard, self._tally)
         moved = MovedState(self._stage, fragment, saved)
@@ -107,6 +112,18 @@ class EmbeddedFragment:
         if self._tally is not None:
             self._tally.keeps(f"{number}/{shard}", saved.size)
         fragment.close()
+
+    def _bring(self, saved: BucketState, label: int) -> None:
+        """Have what tasks have kept by their former code be what they keep now."""
+        lost: dict[str, int] = {}
+        for step in self._stage.graph.steps:
+            task = step.operator
+            if step.id not in self._stage.steps or not isinstance(task, Process) or not task.form:
+                continue
+            if went := saved.bring(step.id, task.form, partial(task.migrated, step.id)):
+                lost[step.id] = went
+        if lost:
+            self._on_lost(label, lost)
 
     def _onward(self, label: int, before: Clocks, clocks: Clocks | None) -> Clocks:
         """The clocks that a micro-batch brings, where they have come and none goes back."""

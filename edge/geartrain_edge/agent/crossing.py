@@ -15,6 +15,8 @@ from collections.abc import Collection, Mapping
 import msgspec
 from msgspec.structs import replace
 
+from geartrain.errors import SchemaError
+from geartrain.operators.process import Process
 from geartrain.planning import Plan, make_plan
 from geartrain.revision import Revision, differences
 from geartrain.revision.change import lost_state
@@ -24,6 +26,7 @@ from geartrain.runtime.fragment import Fragment, Output
 from geartrain.runtime.moving import PARTIAL, Moves, given, of_steps
 from geartrain.state.keyed import DictBackend
 from geartrain.state.moving import Cells, check_size
+from geartrain.tasks.migration import form_of_text, former_states
 from geartrain.wire.crossing import Crossing
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain_edge.settings import AgentSettings
@@ -104,6 +107,29 @@ def forgotten(
     gone = {step.id for step in held if merged.get(step.id, step.id) not in here}
     leaves = gone | _told(numbers, settings)
     return frozenset(cell for cell in state if cell[0] in leaves)
+
+
+def migrated(
+    state: Mapping[Cell, bytes], plan: Plan, settings: AgentSettings, *, is_fresh: bool
+) -> dict[Cell, bytes | None]:
+    """The cells that become others as a spool goes over to the revision of `plan`: those of tasks that keep
+    another type of state. None stands for one of which none could be made.
+    """
+    numbers = Numbers.of(state.get(NUMBERS), is_fresh=is_fresh)
+    if REVISION not in state or settings.revision <= numbers.revision:
+        return {}
+    found: dict[Cell, bytes | None] = {}
+    was = {step.id: step.state for step in Revision.from_json(state[REVISION]).steps}
+    for name in was.keys() & set(plan.edge):
+        task = plan.graph[name].operator
+        if not isinstance(task, Process) or was[name] not in former_states(task.task):
+            continue
+        for cell in [cell for cell in state if cell[0] == name]:
+            try:
+                found[cell] = task.migrated(name, form_of_text(was[name]), state[cell])
+            except SchemaError:
+                found[cell] = None
+    return found
 
 
 def _told(numbers: Numbers, settings: AgentSettings) -> set[str]:

@@ -141,6 +141,7 @@ async def _cross(
         REVISION: ours.to_json().encode(),
         **numbers.stored(),
         **dict.fromkeys((*session.forgotten, *left.gone)),
+        **session.migrated,
     }
     dropped = Counter(step for step, _ in session.forgotten)
     counts = {CROSSED: 1, **{f"cells_dropped.{step}": count for step, count in sorted(dropped.items())}}

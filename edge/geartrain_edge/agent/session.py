@@ -21,7 +21,7 @@ from geartrain.state.keyed import DictBackend
 from geartrain.wire.crossing import Crossing
 from geartrain.wire.envelope import Welcome
 from geartrain_edge.agent.batch_size import BatchSize
-from geartrain_edge.agent.crossing import NUMBERS, Cell, Numbers, forgotten
+from geartrain_edge.agent.crossing import NUMBERS, Cell, Numbers, forgotten, migrated
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.sources.intake import Intake
 from geartrain_edge.sources.untimed import UNTIMED
@@ -72,9 +72,9 @@ class Session:
     progress: that of the last commit with batches; committed: that of the last one; numbers: the device's
     crossings, as the last commit has them; runs: what its hello says that it runs; handshake: what the spool
     says of its epoch, one of `FRESH`, `RENEWED` and nothing; forgotten: the cells that it leaves behind as it
-    goes over to another revision; welcome: what ingest has answered and no commit
-    holds yet; going_over: a crossing that no commit holds yet; is_done: all is acked, and nothing comes any
-    more; disk_is_low: the spool may not grow to its cap, because its disk is nearly full.
+    goes over to another revision; migrated: those that become others then; welcome: what ingest has answered
+    and no commit holds yet; going_over: a crossing that no commit holds yet; is_done: all is acked, and
+    nothing comes any more; disk_is_low: the spool may not grow to its cap, because its disk is nearly full.
     """
 
     def __init__(
@@ -100,8 +100,14 @@ class Session:
         intake.epoch = image.epoch
         intake.untimed.restore(image.state)
         is_fresh = self.handshake == FRESH
-        self.forgotten = forgotten(image.state, plan, settings, is_fresh=is_fresh)
-        self.fragment = _fragment(plan, effects, image, self.forgotten)
+        gone = forgotten(image.state, plan, settings, is_fresh=is_fresh)
+        brought = migrated(image.state, plan, settings, is_fresh=is_fresh)
+        self.forgotten = gone | {cell for cell, made in brought.items() if made is None}
+        self.migrated = {
+            cell: made for cell, made in brought.items() if made is not None and cell not in gone
+        }
+        goes_on = replace(image, state={**image.state, **self.migrated})
+        self.fragment = _fragment(plan, effects, goes_on, self.forgotten)
         self.backlog = backlog = Backlog(image, settings.spool_bytes_max)
         # Apart, because those of the intake are true only with the commit that they belong to.
         self.counters, self.uplink_counters = Counters(image.counters), Counters(image.counters)

@@ -8,6 +8,7 @@ no trace (its state changes, timers and emits are undone, its input becomes a de
 from __future__ import annotations
 
 import typing
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from geartrain.declarations.options import Options
@@ -114,8 +115,10 @@ class Task(Options, Generic[In, Out]):
     """Base of a user's tasks; annotated attributes are options: `Drawdown(period="year")`.
 
     state: the type of a key's state (a `geartrain.State` or a dataclass with defaults, or a scalar type),
-    None where the task keeps none; replayable: the same records give the same results, whenever it runs. A
-    task that says False may read the clock and random numbers, and is called once for each record.
+    None where the task keeps none; migrate: by each former type of it, a function that makes a later one of
+    such a state, for an app that is updated while it runs; replayable: the same records give the same
+    results, whenever it runs. A task that says False may read the clock and random numbers, and is called
+    once for each record.
 
     A doorbell that says so when nobody has rung for ten minutes:
 
@@ -140,6 +143,7 @@ class Task(Options, Generic[In, Out]):
     """
 
     state: ClassVar[Any] = None
+    migrate: ClassVar[Mapping[Any, Callable[[Any], Any]]] = {}
     replayable: ClassVar[bool] = True
 
     def on_start(self, ctx: Context[Out, Any]) -> None:

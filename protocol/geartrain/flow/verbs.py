@@ -40,6 +40,7 @@ def process_of(
     """A checked process operator."""
     from geartrain.operators.process import Process
     from geartrain.state.state_type import StateType
+    from geartrain.tasks.migration import check_former
     from geartrain.tasks.task_calls import initial_states
 
     if order not in ("canonical", "arrival"):
@@ -50,6 +51,7 @@ def process_of(
     try:
         if task.state is not None:
             StateType.check(where, task.state)
+        check_former(where, task)
         initial_states(where, task.state, initial)
     except SchemaError as error:
         raise FlowError(str(error)) from None

@@ -14,12 +14,13 @@ from msgspec.structs import replace
 
 from geartrain.declarations.options import check_options
 from geartrain.declarations.task import Task
-from geartrain.errors import USER_ERRORS, QuestionError, StepError
+from geartrain.errors import USER_ERRORS, QuestionError, SchemaError, StepError
 from geartrain.graph.conform import checker, describe
 from geartrain.graph.operator import Keyed, Running, Services
 from geartrain.records.batch import Batch
 from geartrain.records.children import Children
 from geartrain.state.told import ROWS_MAX, Told, opened
+from geartrain.tasks.migration import form_of, form_of_text, former_states, migrated
 from geartrain.tasks.task_calls import PlainCalls
 from geartrain.tasks.task_context import KeylessContext
 from geartrain.tasks.timed_calls import TimedCalls, cell_type
@@ -59,6 +60,20 @@ class Process(Keyed, frozen=True):
     def timed(self) -> bool:
         """Whether its keys have more to keep than a state: timers, or when they were last touched."""
         return self.ttl_us is not None or type(self.task).on_notify is not Task.on_notify
+
+    @property
+    def form(self) -> str:
+        """What stands for the type of its task's state beside saved cells; "" where it keeps none."""
+        return form_of(self.task.state)
+
+    def migrated(self, step: str, form: str, cell: bytes) -> bytes:
+        """A saved cell of the step, whose state is of the former type that `form` stands for, as its task
+        keeps it; raises `SchemaError`.
+        """
+        former = {form_of_text(text): kind for text, kind in former_states(self.task).items()}
+        if form not in former:
+            raise SchemaError(f"step {step!r}: its migrate does not name the type of the saved state")
+        return migrated(step, self.task, former[form], cell, timed=self.timed)
 
     def open(self, services: Services) -> Running:
         """The task at work."""

@@ -1,8 +1,8 @@
 """What becomes of each step where an app that runs goes over to another revision, and of what it has kept.
 
 Asked by control before such a change, and by a device that goes over; pure. Guarantees: state stays only with
-a step whose id, kind, key and types of state are as they were. Whatever forbids the change is a sentence, and
-so is all that is lost by it.
+a step whose id, kind and key are as they were. Its types of state are, too, or its task makes them of the
+former ones. Whatever forbids the change is a sentence, and so is all that is lost by it.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ def _lost(name: str, was: Mapping[str, StepForm], now: Mapping[str, StepForm]) -
         return "it is elsewhere"
     if _keys(old, was) != _keys(new, now):
         return "its key is another one"
-    if old.state != new.state:
+    if old.state != new.state and old.state not in new.migrates:
         return "its state type is another one"
     if old.kind in TASKS:
         return ""

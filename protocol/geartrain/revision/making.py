@@ -23,6 +23,7 @@ from geartrain.revision.plain import plain
 from geartrain.revision.revision import ChannelForm, Revision, SourceForm, StepForm
 from geartrain.schema import Note, derive
 from geartrain.schema.logical import type_text
+from geartrain.tasks.migration import former_states
 
 
 def revision_of(
@@ -80,6 +81,7 @@ def _step(graph: Graph, step: Step, *, on_edge: bool) -> StepForm:
         key="" if keys is None else _key(keys.operator),
         state=_state(operator),
         options=_options(operator),
+        migrates=() if (task := getattr(operator, "task", None)) is None else tuple(former_states(task)),
     )
 
 

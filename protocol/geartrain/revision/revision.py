@@ -32,6 +32,7 @@ class StepForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: of its operator; inputs: the ids of the steps that it reads, each with `:` and its grouping where
     that is not `forward`; tier: where it stands; record: the schema of its records, "" for a sink; key: what
     its records are keyed by, "" for nothing; state: the type of what it keeps for a key, where it names one;
+    migrates: the former types of that, which it can make into this one;
     options: what was set otherwise than by default, paths left out.
     """
 
@@ -43,6 +44,7 @@ class StepForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: Text = ""
     state: Text = ""
     options: dict[str, Any] = {}
+    migrates: tuple[Text, ...] = ()
 
 
 class ChannelForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,8 +99,11 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unkn
         import json  # msgspec keeps non-ASCII characters; a text that is hashed has one form
 
         whole = msgspec.to_builtins(self)
-        if not self.notes:  # the text, and with it the hash, of one without notes is what it always was
+        if not self.notes:  # the text, and with it the hash, of one without these is what it always was
             del whole["notes"]
+        for step in whole["steps"]:
+            if not step["migrates"]:
+                del step["migrates"]
         return json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
     @cached_property
