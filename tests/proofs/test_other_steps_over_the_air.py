@@ -31,7 +31,15 @@ from tests.supervisor.test_up import platform
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.mosquitto]
 
-BAD = "import os\n" + SECOND + 'readings.filter(lambda r: os._exit(7), name="hot").sink("h", Table("hot"))\n'
+WIDER = SECOND.replace(
+    "class Lines:",
+    "class Wider(State):\n    number: int = 0\n    total: int = 0\n    last: int = 0\n\n\nclass Lines:",
+).replace(
+    "    state = Held\n    factor",
+    "    state = Wider\n    migrate = {Held: lambda held: Wider(held.number, held.total)}\n    factor",
+)
+"""Its sums are kept by another type, which is made of the former one."""
+BAD = "import os\n" + WIDER + 'readings.filter(lambda r: os._exit(7), name="hot").sink("h", Table("hot"))\n'
 """Its new step ends the process of the app with its first record."""
 
 
@@ -129,7 +137,7 @@ def test_joined_devices_get_other_steps_though_one_is_killed_at_each_step_and_on
         until(lambda: client.get("/apps/meadow/tables/each?limit=10000")["rows"], "rows")
         d2.end()
 
-        world.install(SECOND)
+        world.install(WIDER)
         with world.growing():
             gear(state, "update", "meadow", project, "--cut", "counts", "--no-wait")
             code = client.get("/apps/meadow/revisions")["items"][0]["code"]
