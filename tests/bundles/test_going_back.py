@@ -56,10 +56,13 @@ def test_code_that_fails_before_its_first_commit_goes_back(device: Device, kind:
         first = platform.submit("good")
         device.start()
         await platform.until_runs(first)
+        pid = device.status()["pid"]
         second = platform.submit(kind)
         await platform.until(lambda: f"{short(second)} went back to {short(first)}" in platform.why)
         assert words in platform.why
         await platform.until_runs(first)
+        if kind in ("raises", "imports forever"):  # it was loaded beside the process that ran
+            assert device.status()["pid"] == pid
         await platform.until(lambda: platform.state is AppState.RUNNING)
         device.kill()  # it is not tried again after that
         device.start()

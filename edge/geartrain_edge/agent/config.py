@@ -118,6 +118,7 @@ class _File(_Section, frozen=True):
     without: list[str] = msgspec.field(default_factory=list)
     drops: dict[str, int] = msgspec.field(default_factory=dict)
     bundle: str = ""
+    rehearsal: bool = False
     broker: str | BrokerTable = "127.0.0.1:1883"
     cut: str | list[str] = "auto"
     base_cut: str | list[str] = ""
@@ -140,7 +141,8 @@ class AgentConfig(msgspec.Struct, frozen=True):
     `read_only`; bundle: the folder in which the code is, None where it is installed;
     clock_floor_us: the wall clock is wrong below it, microseconds; is_clock_synchronized: and before a time
     server has set it; base_cut: the app's cut where `cut` is the device's own, else "";
-    without: the steps that are removed from the flow.
+    without: the steps that are removed from the flow; is_rehearsal: the flow is loaded and nothing else, to
+    find out whether it can be, beside the process that runs.
     """
 
     path: str
@@ -163,6 +165,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     is_clock_synchronized: bool = False
     base_cut: str | tuple[str, ...] = ""
     without: tuple[str, ...] = ()
+    is_rehearsal: bool = False
 
     @property
     def spool_file(self) -> Path:
@@ -322,6 +325,7 @@ def read_configs(path: str) -> list[AgentConfig]:
             found.clock.known == "synchronized",
             _cut(flow.base_cut),
             tuple(flow.without),
+            found.rehearsal,
         )
         for where, flow in _flows(path, found)
     ]

@@ -77,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         loaded = [(config, plan, config.revision(plan)) for config, plan in load(file, _give_up)]
     except GeartrainError as error:
         return _said(error)
+    if loaded[0][0].is_rehearsal:
+        return EXIT_OK
     codes = asyncio.run(_run(loaded))
     return next(code for code in _WORST_FIRST if code in codes)
 

@@ -103,6 +103,12 @@ class Starter(Protocol):
         """Write the app's configuration and start its process, which drains if that is wanted."""
         ...
 
+    async def rehearse(self, app: App) -> Process:
+        """Start a process that only loads the app's flow, beside the one that runs; it ends with 0 if it can
+        be loaded.
+        """
+        ...
+
     def committed(self, instance: str) -> str:
         """The code with which the app has last committed records, or was about to; empty for none."""
         ...
@@ -121,6 +127,12 @@ class Watch(Protocol):
 
     async def starting(self, app: App) -> None:
         """A process of `app` is about to start; raises `DiskError`."""
+        ...
+
+    async def may_follow(self, app: App, process: Process) -> bool:
+        """Whether `app` is to take the place of what `process` runs, which goes on until this returns; where
+        not, another one is wanted by then.
+        """
         ...
 
     async def look(self, app: App, process: Process) -> str:
@@ -143,6 +155,10 @@ class Unwatched:
 
     async def starting(self, app: App) -> None:
         """As `Watch.starting`."""
+
+    async def may_follow(self, app: App, process: Process) -> bool:
+        """As `Watch.may_follow`."""
+        return True
 
     async def look(self, app: App, process: Process) -> str:
         """As `Watch.look`."""
@@ -268,6 +284,8 @@ class Apps:
                 wanted = self._wanted.get(app.instance)
                 if wanted != app:
                     if wanted is None or replace(app, wanted=wanted.wanted) != wanted or _runs(wanted):
+                        if wanted is not None and not await self._watch.may_follow(wanted, process):
+                            continue
                         self._say(app, AppState.STOPPING, "")
                         return False
                     app = wanted

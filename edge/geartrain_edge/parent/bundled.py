@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from geartrain.control.states import App, AppReport, AppState, State
-from geartrain.errors import DiskError
+from geartrain.errors import ConfigError, DiskError
 from geartrain.ports import Clock, Randomness
 from geartrain_edge.bundles.choice import (
     Choice,
@@ -32,9 +32,12 @@ from geartrain_edge.bundles.choice import (
 )
 from geartrain_edge.bundles.errors import FetchError
 from geartrain_edge.bundles.kept_choices import ChoiceStore
-from geartrain_edge.parent.apps import Apps, AppsPolicy, End, Process, Starter
+from geartrain_edge.errors import StartError
+from geartrain_edge.parent.apps import EXIT_ALARM, EXIT_FAILED, Apps, AppsPolicy, End, Process, Starter
 
 _LOG = logging.getLogger("geartrain.parent")
+_LOOK_S = 0.5
+"""Between two looks at a process that rehearses."""
 
 
 class FetchPolicy(msgspec.Struct, frozen=True):
@@ -155,6 +158,21 @@ class BundledApps:
         await self._keep(app.instance, started(choice, app))
         self._lives[app.instance] = _Life(self._clock.monotonic_s())
 
+    async def may_follow(self, app: App, process: Process) -> bool:
+        """As `Watch.may_follow`: code on trial is loaded beside the process that runs, before that ends."""
+        choice = self._choices.get(app.instance, Choice())
+        if choice.tried != app.code:
+            return True
+        why = await self._rehearse(app, process)
+        if not self._is_chosen(app):
+            return False
+        if why:
+            _LOG.error("app %s: bundle %s goes back: %s", app.instance, short(app.code), why)
+            choice = self._choices.get(app.instance, Choice())
+            await self._keep(app.instance, failed(choice, app.code, why, self._trial, is_final=True))
+            self._settle()
+        return not why
+
     async def look(self, app: App, process: Process) -> str:
         """As `Watch.look`."""
         health = process.health()
@@ -196,6 +214,33 @@ class BundledApps:
         self._settle()  # it may have committed while it was asked to end
 
     # Inside
+
+    def _is_chosen(self, app: App) -> bool:
+        chosen = self._chosen.get(app.instance)
+        return chosen is not None and chosen.run == app
+
+    async def _rehearse(self, app: App, running: Process) -> str:
+        """Why code cannot be loaded here, "" where it can; what else is wrong is left to its trial."""
+        try:
+            process = await self._starter.rehearse(app)
+        except ConfigError as error:
+            return str(error)
+        except (DiskError, StartError):
+            return ""
+        began_s, most_s = self._clock.monotonic_s(), self._trial.deadline_s
+        try:
+            while (code := process.ended()) is None:
+                if running.ended() is not None or not self._is_chosen(app):
+                    return ""
+                if self._clock.monotonic_s() - began_s >= most_s:
+                    return f"it hangs: it was not loaded within {most_s:.0f} s"
+                await process.wait(_LOOK_S)
+            is_its_fault = code > 0 and code not in (EXIT_FAILED, EXIT_ALARM)
+            return (process.sentence() or f"it ended with {code} as it was loaded") if is_its_fault else ""
+        finally:
+            while process.ended() is None:
+                process.kill()
+                await self._clock.sleep(_LOOK_S / 10)
 
     async def _note(self, app: App, life: _Life) -> None:
         """What a process that runs has shown of its code; raises `DiskError`."""

@@ -140,8 +140,11 @@ class DeviceConfig(msgspec.Struct, frozen=True):
         here = self.apps.get(app_name(instance))
         return Limits() if here is None else Limits.of(here.limits)
 
-    def agent_toml(self, app: App, state: Path) -> str:
-        """The configuration of the agent of `app`, whose state folder is `state`; raises `ConfigError`."""
+    def agent_toml(self, app: App, state: Path, *, is_rehearsal: bool = False) -> str:
+        """The configuration of the agent of `app`, whose state folder is `state`; raises `ConfigError`.
+
+        is_rehearsal: it only loads the flow.
+        """
         try:
             wanted = msgspec.json.decode(app.options.encode(), type=_Wanted)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
@@ -164,6 +167,8 @@ class DeviceConfig(msgspec.Struct, frozen=True):
             content["private"] = [str(self.state)]
             content["read_only"] = [str(self.state / name) for name in _READ_BY_APPS]
             content["read_only"] += [content["secrets"]]
+        if is_rehearsal:
+            content["rehearsal"] = True
         if app.own_cut:
             content["base_cut"] = app.cut
         content |= _of_revision(app)

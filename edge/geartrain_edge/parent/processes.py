@@ -163,6 +163,20 @@ class AgentProcesses:
             _mark(folder, is_draining=app.wanted is Wanted.DRAIN)
         except OSError as error:
             raise _unwritable(folder, error) from None
+        return await self._start(app, file)
+
+    async def rehearse(self, app: App) -> AgentProcess:
+        """The same, beside the process that runs."""
+        folder = self.folder(app.instance)
+        file = folder / "rehearsal.toml"
+        try:
+            write_private(file, self._config.agent_toml(app, folder, is_rehearsal=True))
+        except OSError as error:
+            raise _unwritable(folder, error) from None
+        return await self._start(app, file)
+
+    async def _start(self, app: App, file: Path) -> AgentProcess:
+        folder = file.parent
         reading, writing = os.pipe()
         try:
             child = await self._children.start(["--config", str(file)], writing)

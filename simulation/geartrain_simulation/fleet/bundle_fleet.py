@@ -23,7 +23,7 @@ from geartrain_simulation.fleet.lane_fleet import LaneFleet
 from geartrain_simulation.machine.clock import SimClock
 from geartrain_simulation.machine.randomness import SimRandomness
 from geartrain_simulation.machine.world import Process
-from geartrain_simulation.stores.children import SimStarter
+from geartrain_simulation.stores.children import SimRehearsal, SimStarter
 from geartrain_simulation.stores.code import (
     KINDS,
     CodeChild,
@@ -31,6 +31,7 @@ from geartrain_simulation.stores.code import (
     SimBundles,
     SimChoices,
     code_of,
+    kind_of,
 )
 
 INSTANCE = "app0.1"
@@ -115,7 +116,10 @@ class BundleFleet(LaneFleet):
         """The parent asks a process to end."""
         name = process.node.name
         shelf, wanted = self.shelves[name], self.wanted(name)
-        if shelf.marks.get(app.instance) == app.code and wanted not in shelf.installed:
+        is_proved = shelf.marks.get(app.instance) == app.code
+        if is_proved and wanted in shelf.unloadable and process.alive:
+            self.fail("untouched", f"{name} ends {app.code[:8]} for {wanted[:8]}, which cannot be loaded")
+        if is_proved and wanted not in shelf.installed:
             self.fail("untouched", f"{name} ends {app.code[:8]} for {wanted[:8]}, which it does not have")
 
     def _check_settled(self, name: str, kind: str) -> None:
@@ -162,6 +166,16 @@ class _Starter(SimStarter):
     def committed(self, instance: str) -> str:
         """As the disk says."""
         return self._shelf.marks.get(instance, "")
+
+    async def rehearse(self, app: App) -> SimRehearsal:
+        """One that ends as its code would have it; some code shows only with records what it is."""
+        kind, seconds = kind_of(app.code), self._random.uniform(0, 2)
+        if app.code not in self._shelf.installed:
+            self._fleet.fail("starts => installed", f"{app.code[:8]} is loaded and is not there")
+        if kind not in ("mistake", "hangs") or self._random.random() < 0.4:
+            return SimRehearsal(self._process, seconds, self._random.choice((0, 0, 0, 1)))
+        self._shelf.unloadable.add(app.code)
+        return SimRehearsal(self._process, seconds, 2 if kind == "mistake" else None)
 
     def make(self, app: App) -> CodeChild:
         """A process."""

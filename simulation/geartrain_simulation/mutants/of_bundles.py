@@ -80,6 +80,19 @@ def _ended_for_what_is_not_here(patches: Patches) -> None:
     patches.replace(bundled, "choose", make)
 
 
+def _not_rehearsed(patches: Patches) -> None:
+    """Whatever its rehearsal shows, code takes the place of what runs."""
+
+    def make(right: Any) -> Any:
+        async def may_follow(apps: BundledApps, app: Any, process: Any) -> bool:
+            await apps._rehearse(app, process)
+            return apps._is_chosen(app)
+
+        return may_follow
+
+    patches.replace(BundledApps, "may_follow", make)
+
+
 def _fetched_once(patches: Patches) -> None:
     def make(right: Any) -> Any:
         async def fetch(apps: BundledApps, code: str) -> None:
@@ -100,5 +113,6 @@ OF_BUNDLES = [
     Mutant("code started before it is there", _started_before_it_is_here, _run),
     Mutant("former code let go while it is needed", _former_let_go, _run),
     Mutant("app ended for code that is not there", _ended_for_what_is_not_here, _run),
+    Mutant("code started whose rehearsal has failed", _not_rehearsed, _run),
     Mutant("bundle asked for once", _fetched_once, _run),
 ]

@@ -85,6 +85,15 @@ class SimChild:
             self._over.set()
 
 
+class SimRehearsal(SimChild):
+    """A process beside those of apps that ends with `code` after some seconds, or never of itself."""
+
+    def __init__(self, process: Process, seconds: float, code: int | None) -> None:
+        super().__init__(process, {}, App("rehearsal", "m:f"))
+        if code is not None:
+            asyncio.get_running_loop().call_later(seconds, self._end, code)
+
+
 class SimStarter:
     """`Starter` of one parent process. `on_double` is told of an app that is started beside itself."""
 
@@ -101,6 +110,10 @@ class SimStarter:
         child = self.make(app)
         self._process.point("child.start done", app.instance)
         return child
+
+    async def rehearse(self, app: App) -> SimRehearsal:
+        """A process that ends well, soon."""
+        return SimRehearsal(self._process, self._random.uniform(0, 2), 0)
 
     def make(self, app: App) -> SimChild:
         """A process, which lives from now on."""

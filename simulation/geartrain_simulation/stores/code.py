@@ -44,12 +44,14 @@ def kind_of(code: str) -> str:
 @dataclass
 class Shelf:
     """What a device's disk holds of code. installed: bundles; marks: by instance, the code that has
-    committed; running: by instance, the code of the process that lives.
+    committed; running: by instance, the code of the process that lives; unloadable: what a rehearsal has
+    shown to be so, or was about to.
     """
 
     installed: set[str] = field(default_factory=set)
     marks: dict[str, str] = field(default_factory=dict)
     running: dict[str, str] = field(default_factory=dict)
+    unloadable: set[str] = field(default_factory=set)
 
 
 class CodeChild(SimChild):
