@@ -97,9 +97,15 @@ def test_each_change_is_told_once(watch: Watch) -> None:
     assert watch.said() == []  # what is said again changes nothing
     store.apps.enter(made.instance, State.RUNNING)
     assert [said["state"] for *_, said in watch.said()] == ["running"]
+    store.apps.retain("heat", 3_600.0, None)
+    assert [(one[0], one[3]["retain_s"]) for one in watch.said()] == [("app", 3_600.0)]
     assert store.programs.want(["d1"], "installed", "") == ["d1"]
     store.programs.heard("d1", "0123")
     assert watch.kinds() == [("device", "d1"), ("agent", "d1"), ("agent", "d1")]
+    secret = store.secrets.set("heat", "password", "open sesame")
+    store.secrets.remove("heat", "password")
+    told = {"name": "password", "version": secret.version}
+    assert watch.said() == [("secret", "heat", "", told | {"removed": gone}) for gone in (False, True)]
     store.devices.retire("d1")
     assert [said["retired"] for *_, said in watch.said()] == [True, True]
     store.apps.kill("heat", Mode.NOW, purge=True)

@@ -76,6 +76,8 @@ def _said(kind: str, said: Mapping[str, Any]) -> str:
         case "agent":
             runs = said.get("runs") or "the installed program"
             return f"runs {runs}" + (f", {said['wanted']} is wanted" if said.get("wanted") else "")
+        case "secret":
+            return f"{said.get('name')} was {'removed' if said.get('removed') else 'set'}"
         case "missed":
             return "older events are gone: see gear list and gear device ls"
     return json.dumps(said, ensure_ascii=False)

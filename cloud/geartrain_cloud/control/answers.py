@@ -612,6 +612,11 @@ class Records(msgspec.Struct, frozen=True):
 # What changes
 
 
+EventKind = Literal[
+    "begin", "missed", "end", "app", "revision", "cut", "applied", "secret", "device", "contact", "agent"
+]
+
+
 class Event(_Answer, frozen=True):
     """One change. kind: of what; app, device: whose, empty for nobody's; said: what holds since. `begin`:
     what follows comes after this number. `missed`: events between the last one and what follows are gone, so
@@ -620,7 +625,7 @@ class Event(_Answer, frozen=True):
 
     number: int
     at_us: int
-    kind: Literal["begin", "missed", "end", "app", "revision", "cut", "applied", "device", "contact", "agent"]
+    kind: EventKind
     app: str
     device: str
     said: dict[str, Json]

@@ -1,4 +1,4 @@
-"""Events: each change of apps, revisions, cuts, devices and their programs, in one numbered list.
+"""Events: each change of apps, revisions, cuts, secrets, devices and their programs, in one numbered list.
 
 Between the control store and who follows it by REST. Guarantees: an event is in the transaction of the change
 that it tells of, so that there is never one without the other. What was told of is kept, so that no restart
@@ -25,7 +25,8 @@ _CONTACT, _IN_FORCE = "contact", "in force"
 
 _APP = (
     "json_object('instance', {0}.instance, 'state', {0}.state, 'wanted', {0}.wanted, 'number', {0}.revision, "
-    "'run', {0}.run, 'slots', {0}.slots, 'why', substr({0}.why, 1, 400), 'removed', json('{1}'))"
+    "'run', {0}.run, 'slots', {0}.slots, 'retain_s', {0}.retain_s, 'retain_bytes', {0}.retain_bytes, "
+    "'retain_tables_s', {0}.retain_tables_s, 'why', substr({0}.why, 1, 400), 'removed', json('{1}'))"
 )
 _GIVEN_UP = (
     "EXISTS (SELECT 1 FROM instances WHERE instance = old.instance AND revision < old.number AND NOT EXISTS "
@@ -44,6 +45,10 @@ _DEVICE = (
     "json(CASE WHEN new.retired THEN 'true' ELSE 'false' END), 'serial', new.serial, 'applied', new.applied)"
 )
 _PROGRAM = "json_object('wanted', new.wanted, 'version', new.version, 'runs', new.runs)"
+_OF_SECRETS = (
+    "json_object('name', new.name, 'version', new.version, 'removed', "
+    "json(CASE WHEN length(new.value) THEN 'false' ELSE 'true' END))"
+)
 _REPORT = (
     "json_object('instance', new.instance, 'state', new.state, 'why', substr(new.why, 1, 400), "
     "'lacks', json(new.lacks), 'cut', new.cut)"
@@ -83,7 +88,10 @@ _EVERY = (
     _Told("AFTER INSERT ON instances", "", "app", "new.name", "''", _APP.format("new", "false")),
     _Told(
         "AFTER UPDATE ON instances",
-        _changed("state", "wanted", "why", "revision", "run", "attempt", "slots", "outline"),
+        _changed(
+            *("state", "wanted", "why", "revision", "run", "attempt", "slots", "outline"),
+            *("retain_s", "retain_bytes", "retain_tables_s"),
+        ),
         "app",
         "new.name",
         "''",
@@ -135,6 +143,8 @@ _EVERY = (
     ),
     _Told("AFTER INSERT ON programs", "", "agent", "''", "new.device", _PROGRAM),
     _Told("AFTER UPDATE ON programs", _changed("wanted", "runs"), "agent", "''", "new.device", _PROGRAM),
+    _Told("AFTER INSERT ON secrets", "", "secret", "new.app", "''", _OF_SECRETS),
+    _Told("AFTER UPDATE ON secrets", "", "secret", "new.app", "''", _OF_SECRETS),
 )
 _FORGET = (
     "CREATE TEMP TRIGGER event_forget AFTER DELETE ON instances BEGIN "  # noqa: S608
