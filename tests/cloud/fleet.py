@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pandas  # noqa: F401  # Arrow loads it for its first array: not while a test waits for an answer
 from msgspec.structs import replace
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
