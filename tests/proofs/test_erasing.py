@@ -1,0 +1,132 @@
+"""What a device sent goes out of a real platform: its log, and by a replay its tables. Rows go by age."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geartrain_cloud.platform.places import PlatformPlaces
+from geartrain_cloud.platform.runs import runs_with_tables, served_run
+from tests.control.platform_client import client_of
+from tests.proofs.test_platform import gear, until, until_ended
+from tests.supervisor.test_up import is_alive, pids, platform
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+FLOW = """
+from geartrain import Context, Flow, Record, State, Table, Task
+from geartrain_devices.csv_replay import CsvReplay
+
+
+class Reading(Record):
+    sensor: str
+    room: str
+    celsius: float
+
+
+class Highest(State):
+    celsius: float = float("-inf")
+
+
+class Records(Task[Reading, Reading]):
+    state = Highest
+
+    def on_next(self, reading: Reading, ctx: Context[Reading, Highest]) -> None:
+        if reading.celsius > ctx.state.celsius:
+            ctx.state.celsius = reading.celsius
+            ctx.emit(reading)
+
+
+flow = Flow("heat")
+readings = flow.source("readings", CsvReplay(time_column="time"), out=Reading, partitioned_by="sensor")
+readings.sink("kept", Table("kept"))
+readings.key_by("room").process("records", Records()).sink("highs", Table("highs", key=("room",)))
+"""
+GONE, STAYS = "secret-of-d1", "reading-of-d2"
+
+
+def write_readings(path: Path, sensor: str, base: float) -> list[list[Any]]:
+    """A file of readings of three rooms, as rows of a table."""
+    found = []
+    with path.open("w", encoding="utf-8", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["time", "sensor", "room", "celsius"])
+        for minute in range(300):
+            row = [f"{sensor}-{minute}", f"room-{minute % 3}", round(base + minute * 37 % 100 / 7, 3)]
+            out.writerow([f"2026-01-01T{minute // 60:02}:{minute % 60:02}:00Z", *row])
+            found.append(row)
+    return found
+
+
+def files_with(state: Path, text: str) -> set[str]:
+    """The files below `state` that hold a text, without those of the devices."""
+    return {
+        str(path.relative_to(state))
+        for path in state.rglob("*")
+        if path.is_file()
+        and text.encode() in path.read_bytes()
+        and path.relative_to(state).parts[0] != "agents"
+    }
+
+
+def stop(process: Any, state: Path) -> None:
+    running = pids(state)
+    process.send_signal(signal.SIGTERM)
+    process.wait()
+    until(lambda: not any(is_alive(pid) for pid in running.values()), "the end of all")
+
+
+def test_a_device_goes_out_of_log_and_tables_and_rows_go_by_age(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "heat.py").write_text(FLOW, encoding="utf-8")
+    files = {name: tmp_path / f"{name}.csv" for name in ("d1", "d2")}
+    erased = write_readings(files["d1"], GONE, 20.0)
+    others = write_readings(files["d2"], STAYS, 0.0)
+    highs = {room: max(celsius for _, of, celsius in others if of == room) for _, room, _ in others[:3]}
+    own = [f"--device-set={name}:readings.path={path}" for name, path in files.items()]
+    state = tmp_path / "state"
+    places = PlatformPlaces(state)
+
+    def rows(table: str) -> list[Any]:
+        return list(client_of(state).get(f"/apps/heat/tables/{table}?limit=1000")["rows"])
+
+    with platform(state) as process:
+        client = client_of(state)
+        for name in files:
+            gear(state, "device", "add", name, "--local", "--label", "kind=room")
+        gear(state, "submit", "heat:flow", "--devices", "kind=room", "--cut", "cloud", "--no-wait", *own)
+        until_ended(client, "heat")
+        assert rows("kept") == sorted(erased + others)
+        takes = client.get("/apps/heat")
+        log_bytes = takes["retention"]["log_bytes"]
+        assert 0 < log_bytes < takes["cost"]["disk_bytes"]
+        gear(state, "device", "retire", "d1")
+        stop(process, state)
+    assert any(name.startswith("log/") for name in files_with(state, GONE))
+    found = json.loads(gear(state, "log", "erase", "d1", "--yes", "--json"))
+    assert (found["flows"], found["rows"]) == (["heat.1"], len(erased))
+    assert not any(name.startswith("log/") for name in files_with(state, GONE))
+    with platform(state) as process:
+        client = client_of(state)
+        gear(state, "replay", "heat")
+        tables = places.tables("heat.1")
+        until(lambda: served_run(tables) == 2 and runs_with_tables(tables) == {2}, "the second run alone")
+        until_ended(client, "heat")
+        assert rows("kept") == sorted(others)
+        assert {room: celsius for _, room, celsius in rows("highs")} == highs
+        stop(process, state)
+    assert files_with(state, GONE) == set()  # of Spark's files, which are compressed, this says nothing
+    with platform(state) as process:
+        client_of(state)
+        gear(state, "retain", "heat", "--tables", "1d")
+        until(lambda: len(rows("kept")) == 1 and not rows("highs"), "rows of January have gone")
+        kept = client_of(state).get("/apps/heat")["retention"]
+        assert kept["tables_removed"] == len(others) - 1 + len(highs)
+        stop(process, state)
