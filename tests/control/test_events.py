@@ -104,8 +104,8 @@ def test_each_change_is_told_once(watch: Watch) -> None:
     assert watch.kinds() == [("device", "d1"), ("agent", "d1"), ("agent", "d1")]
     secret = store.secrets.set("heat", "password", "open sesame")
     store.secrets.remove("heat", "password")
-    told = {"name": "password", "version": secret.version}
-    assert watch.said() == [("secret", "heat", "", told | {"removed": gone}) for gone in (False, True)]
+    named = {"name": "password", "version": secret.version}
+    assert watch.said() == [("secret", "heat", "", named | {"removed": gone}) for gone in (False, True)]
     store.devices.retire("d1")
     assert [said["retired"] for *_, said in watch.said()] == [True, True]
     store.apps.kill("heat", Mode.NOW, purge=True)
