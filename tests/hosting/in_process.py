@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -137,14 +137,17 @@ class RevisedLog:
         clocks = self._clocks[partition] = dict(one.clocks)
         if one.rows is None:
             return Entry(APP, partition, number, EntryKind.WATERMARK, clocks=clocks)
-        rows: dict[str, Any] = {"channel": one.channel, "segment": self._segment(one.channel, one.rows)}
+        rows: dict[str, Any] = {
+            "channel": one.channel,
+            "segment": self._segment(one.channel, one.rows, one.device),
+        }
         rows |= {"first_row": 0, "count": len(one.rows)}
         return Entry(APP, partition, number, EntryKind.ROWS, **rows, clocks=clocks)
 
-    def _segment(self, channel: str, rows: ColumnBatch) -> str:
+    def _segment(self, channel: str, rows: ColumnBatch, device: str) -> str:
         self._segments += 1
         name = f"segments/{channel}-{self._segments}.arrow"
-        part = SegmentPart("device-1", self._segments, rows)
+        part = SegmentPart(device, self._segments, rows)
         (self._folder / name).write_bytes(encode_segment(self._codecs[channel].schema, [part]))
         return name
 
@@ -208,7 +211,11 @@ class InProcess:
     """The group of one flow; `run` it to the end of its log."""
 
     def __init__(
-        self, folder: Path, flow: Revised, rng: random.Random, log: type[RevisedLog] = RevisedLog
+        self,
+        folder: Path,
+        flow: Revised,
+        rng: random.Random,
+        log: Callable[[Path, Revised, random.Random], RevisedLog] = RevisedLog,
     ) -> None:
         self._flow, self._rng = flow, rng
         self._folder = folder

@@ -12,17 +12,18 @@ from __future__ import annotations
 import random
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from geartrain.graph.graph import DEAD_LETTERS, LATE, STATE, Graph, Step, key_step
+from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, LATE, STATE, Graph, Step, key_step
 from geartrain.graph.operator import Services, Transform
 from geartrain.operators.deal import Deal
 from geartrain.planning import Channel, Cut, Plan, make_plan
 from geartrain.planning.mixed import make_mixed_plan
-from geartrain.planning.plan import state_channel
+from geartrain.planning.plan import claim_channel, state_channel
+from geartrain.planning.splitting import PARTIAL
 from geartrain.records.batch import Batch, DeadLetter
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.runtime.fragment import Fragment
@@ -31,8 +32,9 @@ from geartrain.runtime.splits import SplitTracker
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.source import Batch as Read
 from geartrain.source import Reject
+from geartrain.state.claims import ASKS, BACK, HAS, Taking, claims
 from geartrain.state.keyed import DictBackend, KeyedState
-from geartrain.state.moving import batches, records
+from geartrain.state.moving import Cells, batches, records
 from geartrain.wire.body import decode_rows, encode_rows
 from geartrain.wire.envelope import BatchKind, Header
 from tests.reference.rows import Answer, Row, in_order
@@ -41,7 +43,9 @@ RESTARTS_MAX = 3
 """Of one fragment in one run."""
 _PIECE_BYTES = 40
 """So small that cells travel in pieces."""
-_MOVES, _MOVES_AMID = 0.3, 0.1
+_HURRIED = 0.2
+"""How likely a device gives up a claim at all, and then at each turn."""
+_MOVES, _MOVES_AMID = 0.3, 0.15
 """How likely a device goes over to its next cut before a read."""
 
 Parts = list[tuple[str, Batch]]
@@ -104,11 +108,13 @@ class _Node:
                 self._saved[at] = cell
         self._open()
 
-    def go_over(self, plan: Plan, moves: Moves) -> Left:
-        """Run the steps that another plan has on the edge from now on; what leaves with the others."""
+    def go_over(self, plan: Plan, moves: Moves, cells: Mapping[tuple[str, bytes], bytes]) -> Left:
+        """Run the steps that another plan has on the edge from now on, those that come with `cells`; what
+        leaves with the others.
+        """
         left = given(self._fragment, self._saved, moves)
         self._graph, self._steps, self._names = plan.graph, plan.edge, plan.names
-        self._saved = dict(left.kept)
+        self._saved = {**left.kept, **cells}
         self._open()
         return left
 
@@ -177,38 +183,78 @@ class Device:
         self._sent: list[Sent] = []
         self.cells, self._number = 0, 0
         """Cells that have left with steps."""
+        self.taking: Taking | None = None
+        """What comes for a claim, while the device waits for that."""
+        self.taken, self._claims = 0, 0
+        self._marks: dict[str, int] = {}
+        """Cells that have come with steps."""
 
     def run(self, later: Sequence[Plan] = (), *, amid: bool = False) -> list[Sent]:
         """Read all splits to their ends; later: plans to which the device goes over at random points; amid:
         rather amid its work than as it begins.
+        """
+        for _ in self.turns(later, amid=amid):
+            assert self.taking is None, "nobody answers its claims here"
+        return self._sent
+
+    def turns(self, later: Sequence[Plan] = (), *, amid: bool = False) -> Iterator[list[Sent]]:
+        """What it does turn by turn, as `run`, and what it has sent by then, which may be taken away. It
+        waits while it is `taking`.
         """
         open_ones, waiting = list(self._readers), list(later)
         if amid:
             self._sizes = self._rng.choice([(1, 2), (2, 7)])
         while open_ones:
             if waiting and self._rng.random() < (_MOVES_AMID if amid else _MOVES):
-                self._cross(waiting.pop(0))
+                yield from self._cross(waiting.pop(0))
             tracker, items = reader = self._rng.choice(open_ones)
             self._read(tracker, items)
             if tracker.progress.ended:
                 open_ones.remove(reader)
             if self._rng.random() >= self._patience:
                 self._tell()
+            yield self._sent
         self._tell()
-        return self._sent
+        yield self._sent
 
-    def _cross(self, plan: Plan) -> None:
-        """Go over to another plan; no step with state comes by it but partial aggregates."""
+    def _cross(self, plan: Plan) -> Iterator[list[Sent]]:
+        """Go over to another plan, with what the cloud keeps of the steps that come by it; or stay with this
+        one now and then.
+        """
         moves = Moves.of(self._plan.graph, self._plan.cut.edge, plan.cut.edge)
-        left = self._node.go_over(plan, moves)
+        cells, comes = Cells(), coming(self._plan, plan)
+        if comes:
+            self._tell()
+            self._claims += 1
+            self.taking = taking = Taking(self._claims)
+            self._claim(comes, ASKS)
+            hurried = self._rng.random() < _HURRIED
+            while not taking.complete and not (hurried and self._rng.random() < _HURRIED):
+                yield self._sent
+            self.taking = None
+            if not taking.complete or self._rng.random() < _HURRIED:
+                self._claim(comes, BACK)
+                return
+            cells = taking.cells()
+            self.taken += len(cells)
+            self._claim(comes, HAS)
+        left = self._node.go_over(plan, moves, cells)
         self._send([(name, batch) for name, several in left.output.batches.items() for batch in several])
         self.cells += len(left.cells)
         for several in batches(records(left.cells, _PIECE_BYTES), 7, 300):
             numbers = range(self._number, self._number + len(several))
             self._number += len(several)
-            cells = Batch(several, [START_OF_TIME] * len(several), ["_state"] * len(several), list(numbers))
-            self._sent.append(Sent(STATE, over_the_link(plan, state_channel(plan.graph), cells)))
+            moved = Batch(several, [START_OF_TIME] * len(several), ["_state"] * len(several), list(numbers))
+            self._sent.append(Sent(STATE, over_the_link(plan, state_channel(plan.graph), moved)))
         self._plan = plan
+
+    def _claim(self, steps: Sequence[str], says: str) -> None:
+        above, marks = self._plan.graph.sources_above(), self._marks
+        said = claims(self._claims, {s: min(marks[source] for source in above[s]) for s in steps}, says)
+        numbers = range(self._number, self._number + len(said))
+        self._number += len(said)
+        rows = Batch(said, [START_OF_TIME] * len(said), ["_claims"] * len(said), list(numbers))
+        self._sent.append(Sent(CLAIMS, over_the_link(self._plan, claim_channel(self._plan.graph), rows)))
 
     def _read(self, tracker: SplitTracker, items: Sequence[Any]) -> None:
         size, fragment = self._rng.choice(self._sizes), self._node.fragment()
@@ -222,6 +268,7 @@ class Device:
             marks[tracker.step] = min(marks[tracker.step], tracker.watermark)
         for source, mark in marks.items():
             self._send(self._node.advance(source, mark))
+        self._marks = marks
         self._sent.append(Sent(marks=marks))
 
     def _send(self, parts: Parts) -> None:
@@ -230,6 +277,16 @@ class Device:
                 Sent(channel, over_the_link(self._plan, self._plan.channel(channel), part))
                 for part in batch.slices(256)
             ]
+
+
+def coming(before: Plan, after: Plan) -> list[str]:
+    """The steps with state that come to a device which goes over, but for partial aggregates."""
+    return [
+        step.id
+        for step in after.graph.steps
+        if step.operator.stateful and step.operator.kind != PARTIAL and step.id in after.edge
+        if step.id not in before.edge
+    ]
 
 
 def _since_1970(plan: Plan, step: str) -> bool:

@@ -26,6 +26,7 @@ class Logged:
     channel: str
     rows: ColumnBatch | None
     clocks: Mapping[str, int]
+    device: str = "device-1"
 
 
 def log_of(

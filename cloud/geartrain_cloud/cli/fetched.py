@@ -19,7 +19,7 @@ import msgspec
 from geartrain.adapters.system import SystemRandomness
 from geartrain.errors import ConfigError
 from geartrain.graph.conform import raw_form
-from geartrain.graph.graph import DEAD_LETTERS, LATE, OVERTAKEN, STATE, Graph
+from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, LATE, OVERTAKEN, STATE, Graph
 from geartrain.planning import Plan
 from geartrain.planning.mixed import make_mixed_plan
 from geartrain.planning.properties import derive_properties
@@ -34,6 +34,9 @@ from geartrain_client.cli.fetching import META_FILE, RECORDS_FILE, FetchedMeta
 from geartrain_cloud.spark.chains import OVERTAKEN_REASON
 from geartrain_cloud.spark.clocks import least_clock, sources_of
 from geartrain_cloud.spark.rows import decoded
+
+_BESIDE = (DEAD_LETTERS, LATE, STATE, CLAIMS)
+"""Channels whose rows are no records of a step."""
 
 
 class Fetched:
@@ -66,7 +69,7 @@ class Fetched:
         """Where a run over it begins, as a sentence; raises `ConfigError`."""
         plan = self.plan(graph)
         made = [step for step in plan.edge if plan.graph[step].inputs]
-        streams = ", ".join(c.id for c in plan.channels if c.id not in (DEAD_LETTERS, LATE, STATE))
+        streams = ", ".join(c.id for c in plan.channels if c.id not in _BESIDE)
         before = f"; {', '.join(made)} ran on devices, and is not run again" if made else ""
         return f"the flow begins at {streams}, as it came over the link{before}"
 
@@ -113,7 +116,7 @@ class FetchedRun:
                 yield self._kept(output)
         clocks = {s: min(clock, self._meta.end) for s, clock in self._meta.clocks.items()}
         for entry, sources in sources_of(self.plan.graph, self._entries.values()).items():
-            if entry not in (DEAD_LETTERS, LATE, STATE):
+            if entry not in _BESIDE:
                 self.fragment.advance(entry, least_clock(clocks, sources))
         self.fragment.close()
         self.ended = True
@@ -125,6 +128,8 @@ class FetchedRun:
             output.add(channel, batch)
         elif channel == STATE:
             self._take_in(batch)
+        elif channel == CLAIMS:
+            return output  # what devices have said, and no records
         elif overtaken and channel in self._timely:
             letters = [
                 DeadLetter(channel, batch.origin(row), batch.times[row], OVERTAKEN_REASON, raw_form(value))

@@ -18,6 +18,7 @@ from geartrain.adapters.sqlite import transaction
 from geartrain.declarations.sink import Sink
 from geartrain.errors import USER_ERRORS, WireError
 from geartrain.graph.conform import describe
+from geartrain.graph.graph import GIVEN
 from geartrain.operators.deal import Deal
 from geartrain.ports import Randomness
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
@@ -140,6 +141,7 @@ class OutboxWriter:
         self._path, self._flow, self._channels = path, flow, dict(channels)
         self._devices, self._clock, self._randomness = devices, clock, randomness
         self._lane_bytes_max = lane_bytes_max
+        self._only_gives = channels.keys() <= {GIVEN}  # it may begin amid a flow: a claim is made again
         self._lock = threading.Lock()
         self._database = open_outbox(path, flow, busy_s)
 
@@ -149,10 +151,16 @@ class OutboxWriter:
     def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
         """Bind a query to its checkpoint; raises `OutboxError` where they do not belong together."""
         with self._lock, outbox_errors(self._path):
-            if self._binding(query).check_checkpoint(self._held(query), checkpoint, has_run=has_run):
+            if self._is_unbound(query, checkpoint, has_run=has_run):
                 with transaction(self._database):
                     values = (query, checkpoint, -1, "{}")
                     self._database.execute("INSERT OR REPLACE INTO queries VALUES (?, ?, ?, ?)", values)
+
+    def _is_unbound(self, query: str, checkpoint: str, *, has_run: bool) -> bool:
+        held = self._held(query)
+        if self._only_gives:
+            return held is None or held.checkpoint != checkpoint
+        return self._binding(query).check_checkpoint(held, checkpoint, has_run=has_run)
 
     def _binding(self, query: str) -> Binding:
         return Binding(f"query {query!r}", f"the outbox {self._path}", "file", OutboxError)
@@ -172,7 +180,8 @@ class OutboxWriter:
         known = frozenset(self._devices())
         with self._lock, outbox_errors(self._path):
             held = self._held(query) or NOTHING
-            if self._binding(query).holds(held, batch_id, positions):
+            begins = self._only_gives and not held.positions
+            if not begins and self._binding(query).holds(held, batch_id, positions):
                 return
             dealt, back = self._dealt(rows, known)
             with transaction(self._database):
@@ -238,14 +247,14 @@ class OutboxWriter:
     def _move_clock(self, query: str, clock: int) -> dict[str, int]:
         """The watermark of each channel, now that the query's clock stands there."""
         for channel, its in self._channels.items():
-            if its.query == query:
+            if its.query == query and channel != GIVEN:
                 self._database.execute(
                     "INSERT INTO watermarks VALUES (?, ?) "
                     "ON CONFLICT (channel) DO UPDATE SET time = max(time, excluded.time)",
                     (channel, clock),
                 )
         found = dict(self._database.execute("SELECT channel, time FROM watermarks").fetchall())
-        return {channel: found.get(channel, START_OF_TIME) for channel in self._channels}
+        return {one: found.get(one, START_OF_TIME) for one in self._channels if one != GIVEN}
 
     def _put(self, device: str, parts: Sequence[Part], marks: Mapping[str, int]) -> None:
         lane = lane_of(self._database, device)

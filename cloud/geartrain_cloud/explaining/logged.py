@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
-from geartrain.graph.graph import DEAD_LETTERS, LATE, STATE, key_step
+from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, LATE, STATE, key_step
 from geartrain.graph.operator import Services
 from geartrain.planning import Plan
 from geartrain.planning.properties import derive_properties
@@ -138,7 +138,7 @@ class LoggedFlow:
 
     def _note_left(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
-            if entry.channel == STATE and entry.segment:
+            if entry.channel in (STATE, CLAIMS) and entry.segment:
                 self.left.update(str(step) for step in self.log.table(entry).column("step").to_pylist())
 
     def _rows(self, entry: Entry) -> Iterator[LoggedRows]:
@@ -187,7 +187,12 @@ class LoggedFlow:
     def read_by(self, steps: Collection[str]) -> set[str]:
         """The channels that some of the cloud's steps read."""
         read = {one.step for step in steps for one in self.plan.graph[step].inputs}.difference(steps)
-        return {c for c, entry in self._entries.items() if entry in read} - {DEAD_LETTERS, LATE, STATE}
+        return {c for c, entry in self._entries.items() if entry in read} - {
+            DEAD_LETTERS,
+            LATE,
+            STATE,
+            CLAIMS,
+        }
 
     def feed(self, fragment: Fragment, found: LoggedRows) -> None:
         """Feed rows to steps, without those that the clock had passed when they came."""

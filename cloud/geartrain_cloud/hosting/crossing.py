@@ -68,7 +68,7 @@ def check_successor(flow: str, old: Prepared, new: Prepared) -> None:
     """
     for what, was, now in (
         ("the sources", old.sources, new.sources),
-        ("what goes to devices", old.down, new.down),
+        ("what goes to devices", old.dealt, new.dealt),
     ):
         if was != now:
             raise HostError(f"flow {flow}: {what} would change, which only a flow that is submitted anew may")

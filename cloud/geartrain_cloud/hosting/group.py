@@ -438,9 +438,9 @@ class Group:
         The log is kept for it first, so that nothing of it goes meanwhile.
         """
         what = f"run {hosted.run} of {hosted.flow} cannot begin"
-        if prepared.down and sends:
+        if prepared.dealt and sends:
             raise HostError(
-                f"{what}: what step {prepared.down[0].id!r} has sent to devices would be sent twice: replay "
+                f"{what}: what step {prepared.dealt[0].id!r} has sent to devices would be sent twice: replay "
                 "the app when it has ended"
             )
         other = next((sink for sink in prepared.sinks if sink.kind != Table.__name__), None)

@@ -52,7 +52,10 @@ class SilentOutbox:
 
 def down_places(prepared: Prepared) -> list[SinkPlace]:
     """The streams of a flow that go down to devices, as sinks."""
-    return [SinkPlace(one.id, OutgoingSink(one.id), Schema.from_json(one.schema)) for one in prepared.down]
+    return [
+        SinkPlace(one.id, OutgoingSink(one.id.lstrip("_")), Schema.from_json(one.schema))
+        for one in prepared.down
+    ]
 
 
 def outbox_of(

@@ -19,10 +19,12 @@ import msgspec
 
 from geartrain.errors import USER_ERRORS, GeartrainError
 from geartrain.flow.loading import load_flow
+from geartrain.graph.graph import CLAIMS, GIVEN
 from geartrain.graph.without import without
 from geartrain.planning import Plan
 from geartrain.planning.dealt import waits_for_time
 from geartrain.planning.mixed import make_mixed_plan
+from geartrain.planning.plan import given_channel
 from geartrain.planning.splitting import MERGE
 from geartrain_cloud.hosting.code import keep, keep_bundle, user_packages
 from geartrain_cloud.hosting.errors import PreparationError
@@ -87,6 +89,11 @@ def prepare(request: Request) -> Prepared:
         tuple(
             DownSaid(channel.id, channel.schema.to_json(), waits_for_time(plan.graph, channel.id))
             for channel in plan.down
+        )
+        + tuple(
+            DownSaid(GIVEN, given_channel(plan.graph).schema.to_json(), is_timed=False)
+            for channel in plan.channels
+            if channel.id == CLAIMS
         ),
         {
             step: stage.number

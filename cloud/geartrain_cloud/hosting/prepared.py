@@ -23,6 +23,7 @@ from geartrain.declarations.cloud_sink import (
     WebhookSink,
 )
 from geartrain.declarations.sink import Sink, Table
+from geartrain.graph.graph import GIVEN
 from geartrain.schema import Schema
 from geartrain_cloud.hosting.errors import HostError, PreparationError
 from geartrain_cloud.sinks.opening import SinkPlace
@@ -99,6 +100,11 @@ class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     down: tuple[DownSaid, ...] = ()
     states: dict[str, int] = {}
     merges: tuple[str, ...] | None = None
+
+    @property
+    def dealt(self) -> tuple[DownSaid, ...]:
+        """What goes to devices of the flow's own, without the state that they claim."""
+        return tuple(one for one in self.down if one.id != GIVEN)
 
 
 def put_prepared(plans: Path, prepared: Prepared) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from geartrain.graph.graph import DEAD_LETTERS, LATE, STATE
+from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, LATE, STATE
 from geartrain_cloud.hosting.answering import read_answers
 from geartrain_cloud.hosting.flow_log import FlowLog
 from geartrain_cloud.hosting.flow_store import FlowStore, Portion
@@ -29,6 +29,8 @@ from geartrain_cloud.spark.checkpoint import Checkpoint
 
 _log = logging.getLogger("host")
 
+_BESIDE = (DEAD_LETTERS, LATE, STATE, CLAIMS)
+"""Channels whose rows are no records of a step."""
 DEADLINE_S = 1.0
 """How long a micro-batch waits for all tables together; a locked file says so long before."""
 
@@ -99,7 +101,7 @@ class HostWriter:
                 positions,
                 rows.get(name, {}),
                 sum(read.values()),
-                sum(count for channel, count in read.items() if channel not in (DEAD_LETTERS, LATE, STATE)),
+                sum(count for channel, count in read.items() if channel not in _BESIDE),
                 read[DEAD_LETTERS],
             )
             offered.append((store, portion, store.offer(portion)))

@@ -16,7 +16,7 @@ from typing import Any
 from geartrain.adapters.configuration import read_toml
 from geartrain.adapters.tls import Broker, parse_broker
 from geartrain.errors import ConfigError, WireError
-from geartrain.graph.graph import CHANNEL_ID, DEAD_LETTERS, LATE, STATE
+from geartrain.graph.graph import CHANNEL_ID, CLAIMS, DEAD_LETTERS, LATE, STATE
 from geartrain.wire.topics import BUCKETS, check_name
 from geartrain_cloud.log.part import buckets_of
 from geartrain_cloud.log.retention import Retention
@@ -24,7 +24,7 @@ from geartrain_cloud.log.retention import Retention
 SYSTEM_CHANNELS = (DEAD_LETTERS, LATE)
 """Channels that every flow has, below all its sources, and that every device feeds."""
 
-TIMELESS_CHANNELS = (*SYSTEM_CHANNELS, STATE)
+TIMELESS_CHANNELS = (*SYSTEM_CHANNELS, STATE, CLAIMS)
 """Channels whose rows may lie anywhere in time, so that no clock has passed them."""
 
 _RANGE = re.compile(r"([0-9a-f]{2})(?:-([0-9a-f]{2}))?")

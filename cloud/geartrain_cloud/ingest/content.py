@@ -12,7 +12,7 @@ from itertools import islice
 
 from geartrain.delivery.receiver import Arrival
 from geartrain.errors import WireError
-from geartrain.graph.graph import LATE, STATE
+from geartrain.graph.graph import CLAIMS, LATE, STATE
 from geartrain.ports import SplitProgress
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.schema import ColumnBatch, Schema
@@ -143,7 +143,7 @@ class Content:
         """Why moved state is not taken in, "" where it is: in quarantine its step would go on without it."""
         header = arrival.header
         schema = self._schemas.get((stream.flow, header.channel))
-        if header.channel != STATE or schema is None:
+        if header.channel not in (STATE, CLAIMS) or schema is None:
             return ""
         try:
             decode_rows(schema, header, arrival.envelope.body)

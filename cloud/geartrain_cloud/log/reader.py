@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from geartrain.errors import LedgerError
+from geartrain.graph.graph import CLAIMS
 from geartrain.schema import Schema
 from geartrain_cloud.log.opening import has_tables, ledger_of
 from geartrain_cloud.log.rows import read_renumbered, read_schema, read_terms, read_totals
@@ -184,10 +185,11 @@ class LogReader:
         all channels together.
 
         At least one entry is taken if there is one; without any it is `after`. revision: that which the
-        reader runs; the entry that brings a later one is the last that it may take, 0 for no such end.
+        reader runs; the entry that brings a later one is the last that it may take, 0 for no such end. So is
+        one by which a device claims the state of steps.
         """
         query = (
-            "SELECT number, count, CASE WHEN kind = 'revision' THEN seq ELSE 0 END FROM entries "
+            "SELECT number, count, CASE WHEN kind = 'revision' THEN seq ELSE 0 END, channel FROM entries "
             "WHERE flow = ? AND partition = ? AND number >= ? ORDER BY number"
         )
         end, rows = after, 0
@@ -195,7 +197,7 @@ class LogReader:
             self._ledger() as ledger,
             closing(ledger.execute(query, (flow, partition_of_key(key), after))) as found,
         ):
-            for number, count, begins in found:
+            for number, count, begins, channel in found:
                 if type(number) is not int or type(count) is not int or type(begins) is not int:
                     raise LedgerError(f"{flow}/{key}: an entry after {end} is damaged: restore the ledger")
                 if number > after:
@@ -203,7 +205,7 @@ class LogReader:
                     if rows > rows_max and end > after:
                         break
                     end = number
-                if begins > revision > 0:
+                if begins > revision > 0 or (channel == CLAIMS and number > after):
                     break
         return end
 

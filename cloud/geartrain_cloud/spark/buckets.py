@@ -200,6 +200,10 @@ class BucketState:
                 break
         return sorted(found)[:most]
 
+    def cells(self, step: str) -> list[tuple[bytes, bytes]]:
+        """All saved cells of a step by key; reads every bucket."""
+        return [one for at in range(self._count) for one in sorted(self._bucket(at).get(step, {}).items())]
+
     def due(self, step: str, watermark: int) -> Iterator[bytes]:
         """The keys of the saved cells of a step that are due at `watermark` or before."""
         for number, least in sorted(self._place.due.get(step, {}).items()):

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import LedgerError
 from geartrain.graph.conform import raw_form
-from geartrain.graph.graph import OVERTAKEN, STATE
+from geartrain.graph.graph import CLAIMS, OVERTAKEN, STATE
 from geartrain.planning.properties import derive_properties
 from geartrain.records.batch import Batch, DeadLetter
 from geartrain.records.letters import Letter, to_batch
@@ -27,6 +27,7 @@ from geartrain.runtime.fragment import Fragment
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_cloud.log.arrow import arrow_schema, from_table
 from geartrain_cloud.log.pack import ipc_to_table, pack, take
+from geartrain_cloud.spark.claims import Claimed
 from geartrain_cloud.spark.clocks import Clocks, decode_clocks, least_clock, sources_of
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.moved_state import dealt_cells
@@ -134,6 +135,7 @@ class Chains:
         self._timely = frozenset(
             c for c in query.channels if (entry := query.entry(c)) in timely and timely[entry].timely
         )
+        self._claimed = Claimed(query, shards)
         self._fed = frozenset(i.step for s in query.graph.steps if s.id in query.prefix for i in s.inputs)
 
     def run(self, channel: str, table: pa.Table) -> list[Routed]:
@@ -145,6 +147,9 @@ class Chains:
         if channel == STATE:
             batch, reject = self._decoded(channel, rows), self._fragment.reject
             found += dealt_cells(self._query.stages, rows, batch, self._shards, reject)
+        if channel == CLAIMS:
+            found += self._claimed.said(self._decoded(channel, rows).values, table)
+        found += self._claimed.owners(channel, table)
         if entry in self._fed or self._router.reads(entry):
             batch = self._decoded(channel, rows)
             found += self._router.route(entry, batch)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from geartrain.graph.graph import DEAD_LETTERS, LATE, STATE, Graph, Step
+from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, GIVEN, LATE, STATE, Graph, Step
 from geartrain.planning import Channel, Plan
 from geartrain.planning.native_table import NATIVE, channel_of, fits, steps_below
 from geartrain.planning.shuffles import stage_numbers
@@ -106,7 +106,7 @@ def hosted_query(plan: Plan) -> Query:
     direct = _direct(plan, channels, sinks) | system
     stages = make_stages(graph, cloud - _taken(direct), numbers)
     down = [channel.id for channel in plan.down]
-    names = (*sinks, *down, DEAD_LETTERS, LATE)
+    names = (*sinks, *down, *((GIVEN,) if CLAIMS in channels else ()), DEAD_LETTERS, LATE)
     owned = cloud | {channel.stream for channel in plan.channels}
     return Query(HOSTED, graph, channels, direct, stages, owned, names, variants=_variants(plan))
 

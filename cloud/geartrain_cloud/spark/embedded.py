@@ -21,21 +21,23 @@ under the same sequence numbers, however far the last attempt got.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from pyspark.sql import Row
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import LedgerError
-from geartrain.graph.graph import STATE
+from geartrain.graph.graph import CLAIMS, GIVEN, STATE
 from geartrain.operators.process import Process
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import RowCodec
 from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.spark.buckets import BUCKETS, BucketState, StateMap
+from geartrain_cloud.spark.claims import OWNERS, Giving
 from geartrain_cloud.spark.clocks import Clocks, decode_clocks, least_clock, sources_of
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.moved_state import MovedState
@@ -101,17 +103,41 @@ class EmbeddedFragment:
         fragment = Fragment(graph, steps, saved, clock=time, randomness=chance)
         router = Router(self._query, number, len(self._labels), fragment.reject, shard, self._tally)
         moved = MovedState(self._stage, fragment, saved)
-        for by_all in self._steps(fragment, saved, moved, rows, clocks, drains):
+        giving = Giving(self._stage, fragment, saved, shard, len(self._labels))
+        beside, rows = _apart(rows)
+        for by_all in chain(
+            self._steps(fragment, saved, moved, rows, clocks, drains),
+            self._settled(fragment, saved, moved, giving, beside, clocks),
+        ):
             for out in router.drain(fragment, by_all=by_all):
                 sender = f"{number}/{shard}"
                 place = {"shard": self._labels[out.shard], "stage": out.stage, "stream": out.stream}
                 yield Row(**place, sender=sender, position=0, sequence=sequence, packed=out.packed)
                 sequence += 1
-        saved.clocks = clocks
-        saved.save({**fragment.changes(), **moved.changes()})
+        for packed in giving.rows():
+            place = {"shard": label, "stage": 0, "stream": GIVEN, "sender": f"{number}/{shard}"}
+            yield Row(**place, position=0, sequence=sequence, packed=packed)
+            sequence += 1
         if self._tally is not None:
             self._tally.keeps(f"{number}/{shard}", saved.size)
         fragment.close()
+
+    def _settled(
+        self,
+        fragment: Fragment,
+        saved: BucketState,
+        moved: MovedState,
+        giving: Giving,
+        beside: Mapping[str, list[bytes]],
+        clocks: Clocks,
+    ) -> Iterator[bool]:
+        """Save what the rows have changed, then do as devices claim. Yields as `_steps` does."""
+        saved.clocks = clocks
+        saved.save({**fragment.changes(), **moved.changes(), **giving.note(beside[OWNERS])})
+        if beside[CLAIMS]:
+            for _ in giving.answer(beside[CLAIMS]):
+                yield False
+                saved.save(fragment.changes())
 
     def _bring(self, saved: BucketState, label: int) -> None:
         """Have what tasks have kept by their former code be what they keep now."""
@@ -187,6 +213,14 @@ class EmbeddedFragment:
                 self._on_work(saved.due_cells(END_OF_TIME))
                 fragment.drain(step.id)
                 yield False
+
+
+def _apart(rows: list[Row]) -> tuple[dict[str, list[bytes]], list[Row]]:
+    """What is no record of a step, by stream in the order of the log, and the other rows."""
+    beside: dict[str, list[bytes]] = {OWNERS: [], CLAIMS: []}
+    for row in sorted((row for row in rows if row.stream in beside), key=_place):
+        beside[row.stream].append(bytes(row.packed))
+    return beside, [row for row in rows if row.stream not in beside]
 
 
 def _place(row: Row) -> tuple[str, int, int, str]:

@@ -8,7 +8,7 @@ channel are fed to the readers that they are for, and to no other (`readers`).
 Guarantees: whichever device has which of the cuts, the records, event times, origins and dead letters are
 those that any single cut gives. A stream that comes by several ways is in
 no order, so that an `order` step stands before a reader that needs one. Where some devices run a step with
-state and others leave it to the cloud, the plan has the channel by which its cells come.
+state and others leave it to the cloud, the plan has the channels by which its cells come and are claimed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from geartrain.graph.graph import Graph, Input, Step
 from geartrain.operators.arrival import Arrival
 from geartrain.operators.union import Union
 from geartrain.planning.cuts import Cut
-from geartrain.planning.plan import Channel, Plan, make_plan, state_channel
-from geartrain.planning.properties import with_order
-from geartrain.planning.splitting import PARTIAL, free_name, put_back, with_partials
+from geartrain.planning.plan import Channel, Plan, claim_channel, make_plan, state_channel
+from geartrain.planning.properties import derive_properties, with_order
+from geartrain.planning.splitting import MERGE, PARTIAL, free_name, put_back, with_partials
 
 CutText = str | Sequence[str]
 """As `choose_cut` takes it."""
@@ -54,8 +54,20 @@ def make_mixed_plan(graph: Graph, base: CutText, others: Sequence[CutText] = ())
     entered = [mixing.enter(channel, alone=_is_alone(channel, up)) for channel in up]
     moving = frozenset().union(*plans) - edge
     if any(s.operator.stateful and s.operator.kind != PARTIAL for s in whole.steps if s.id in moving):
-        system = (*system, state_channel(graph))
+        system = (*system, state_channel(graph), claim_channel(graph))
     return Plan(with_order(mixing.graph()), Cut(edge), (*entered, *system))
+
+
+def claimable(graph: Graph) -> dict[str, str]:
+    """The steps that a device may claim the cells of, each with the field that its keys are values of."""
+    properties, found = derive_properties(graph), dict[str, str]()
+    for step in graph.steps:
+        inputs = [properties[one.step] for one in step.inputs]
+        domains = {one.domain for one in inputs if one.key_local}
+        local = all(one.key_local for one in inputs) and len(domains) == 1
+        if step.operator.stateful and step.operator.kind != MERGE and local and (domain := domains.pop()):
+            found[step.id] = domain
+    return found
 
 
 def _is_alone(channel: Channel, channels: Sequence[Channel]) -> bool:

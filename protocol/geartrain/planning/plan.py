@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from geartrain.graph.graph import DEAD_LETTERS, LATE, STATE, Graph, Step, Tier
+from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, GIVEN, LATE, STATE, Graph, Step, Tier
 from geartrain.graph.operator import StreamProperties
 from geartrain.operators.sink import SinkOperator
 from geartrain.planning.cuts import Costs, Cut, Reason, Rule, choose_cut, obstacle
@@ -20,6 +20,7 @@ from geartrain.planning.sharing import crossing, is_again, rows_of, settled, sha
 from geartrain.planning.splitting import PARTIAL, may_split, put_back, with_partials
 from geartrain.records.letters import Letter
 from geartrain.schema import Schema, derive
+from geartrain.state.claims import Claim, GivenCell
 from geartrain.state.moving import StateCell
 
 
@@ -190,3 +191,13 @@ def system_channels(graph: Graph) -> tuple[Channel, Channel]:
 def state_channel(graph: Graph) -> Channel:
     """The channel by which the cells of steps come that leave devices."""
     return Channel(STATE, StateCell, frozenset(s.id for s in graph.sources()))
+
+
+def claim_channel(graph: Graph) -> Channel:
+    """The channel by which devices claim the cells of steps that come to them."""
+    return Channel(CLAIMS, Claim, frozenset(s.id for s in graph.sources()))
+
+
+def given_channel(graph: Graph) -> Channel:
+    """What goes down to devices that have claimed cells."""
+    return Channel(GIVEN, GivenCell, frozenset(s.id for s in graph.sources()))

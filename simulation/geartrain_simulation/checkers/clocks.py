@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from geartrain.graph.graph import DEAD_LETTERS, LATE, STATE
+from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, LATE, STATE
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.ports import Entry, EntryKind, LedgerChange
 from geartrain_simulation.checkers.accepted import Accepted
@@ -19,7 +19,7 @@ from geartrain_simulation.stores.stores import SpoolBook
 
 Place = tuple[str, int]
 """(flow, partition)."""
-TIMELESS = (DEAD_LETTERS, LATE, STATE)
+TIMELESS = (DEAD_LETTERS, LATE, STATE, CLAIMS)
 """Channels whose records lie anywhere in time."""
 
 

@@ -1,0 +1,231 @@
+"""The state of steps that come to devices: from the shards that keep it to the device that claims it.
+
+It stands at two places. Where the log is read, claims go to all shards of their step. Each key of a partition
+domain goes to its shard there, with the device that it came from. At the end of a micro-batch a shard
+gives the cells of that device, and keeps them aside until the device says that it has them.
+
+A micro-batch ends with a claim, so that all before it was run. The device says nothing of its sources until
+it has the cells or goes on without them. So the cells are brought up to how far its sources are, and what
+comes out of that is below no clock.
+
+Guarantees: a cell is in the shard, aside or dropped, and goes from one to the other with the rest of the
+shard's state. Where the device of a key is not known, the shard gives nothing and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+
+from geartrain.errors import USER_ERRORS
+from geartrain.graph.graph import CLAIMS, GIVEN
+from geartrain.planning.mixed import claimable
+from geartrain.planning.properties import derive_properties
+from geartrain.records.event_time import START_OF_TIME
+from geartrain.records.keys import encode_key
+from geartrain.runtime.fragment import Fragment
+from geartrain.runtime.moving import brought_up, of_steps
+from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.state.claims import ASKS, BACK, HAS, Claim, GivenCell, given_cells
+from geartrain.state.keyed import NEVER, saved_cell
+from geartrain.state.moving import Cells
+from geartrain_cloud.log.pack import pack
+from geartrain_cloud.spark.buckets import BucketState
+from geartrain_cloud.spark.compile import Query
+from geartrain_cloud.spark.rows import Routed
+from geartrain_cloud.spark.shards import shard_of
+from geartrain_cloud.spark.stages import Stage
+
+OWNERS = "_owners"
+"""The stream of a row that tells a shard from which device keys came; nothing reads it as records."""
+_OWNER, _ASIDE = "_owner:{}", "_aside:{}"
+"""Under which step a shard keeps the device of each key of a domain, and the cells that it has given."""
+_DUE_BYTES = 8
+
+
+class _Keys(msgspec.Struct, array_like=True):
+    """Keys of a domain, and the device of each."""
+
+    domain: str
+    keys: list[bytes]
+    devices: list[str]
+
+
+class _Said(msgspec.Struct, array_like=True):
+    """A claim and who makes it."""
+
+    device: str
+    number: int
+    step: str
+    says: str
+    mark: int
+
+
+class _Aside(msgspec.Struct, array_like=True):
+    """A cell that a device was given."""
+
+    device: str
+    number: int
+    cell: bytes
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_keys, _said = msgspec.msgpack.Decoder(_Keys).decode, msgspec.msgpack.Decoder(_Said).decode
+_aside = msgspec.msgpack.Decoder(_Aside).decode
+
+
+class Claimed:
+    """Where the log is read: what goes to shards beside the records."""
+
+    def __init__(self, query: Query, shards: int) -> None:
+        self._shards = shards
+        stage_of = {step: stage.number for stage in query.stages[1:] for step in stage.steps}
+        domains = claimable(query.graph) if CLAIMS in query.channels else {}
+        self._stages = {step: stage_of[step] for step in domains if step in stage_of}
+        of_domain: dict[str, set[int]] = {}
+        for step, number in self._stages.items():
+            of_domain.setdefault(domains[step], set()).add(number)
+        known = derive_properties(query.graph) if of_domain else {}
+        self._noted: dict[str, tuple[str, list[int]]] = {}
+        for channel in query.channels:
+            entry = query.entry(channel)
+            domain = known[entry].domain if entry in known else None
+            if domain is not None and domain in of_domain:
+                self._noted[channel] = domain, sorted(of_domain[domain])
+
+    def owners(self, channel: str, table: pa.Table) -> Iterator[Routed]:
+        """The keys of a channel's rows with their devices, to the shards that keep state of them."""
+        if channel not in self._noted:
+            return
+        domain, stages = self._noted[channel]
+        pairs = table.select([domain, "_device"]).group_by([domain, "_device"]).aggregate([])
+        dealt: dict[int, _Keys] = {}
+        for value, device in zip(*(column.to_pylist() for column in pairs.columns), strict=True):
+            try:
+                key = encode_key(value)
+            except USER_ERRORS:  # a value that is no key has no cell
+                continue
+            found = dealt.setdefault(shard_of(key, self._shards), _Keys(domain, [], []))
+            found.keys.append(key)
+            found.devices.append(device)
+        for shard, found in sorted(dealt.items()):
+            for stage in stages:
+                yield Routed(shard, stage, OWNERS, _encode(found))
+
+    def said(self, claims: Sequence[Claim], table: pa.Table) -> Iterator[Routed]:
+        """Claims, to every shard of their steps; those of a step that keeps nothing here go nowhere."""
+        for claim, device in zip(claims, table.column("_device").to_pylist(), strict=True):
+            stage = self._stages.get(claim.step)
+            if stage is not None:
+                said = _encode(_Said(str(device), claim.number, claim.step, claim.says, claim.mark))
+                for shard in range(self._shards):
+                    yield Routed(shard, stage, CLAIMS, said)
+
+
+class Giving:
+    """One shard of a stage at the end of a micro-batch."""
+
+    def __init__(self, stage: Stage, fragment: Fragment, saved: BucketState, shard: int, shards: int) -> None:
+        self._stage, self._fragment, self._saved = stage, fragment, saved
+        self._shard, self._shards = shard, shards
+        self._domains = claimable(stage.graph)
+        self._given: list[tuple[str, GivenCell]] = []
+
+    def note(self, packed: Iterable[bytes]) -> dict[tuple[str, bytes], bytes | None]:
+        """The devices of keys, as `BucketState.save` takes them, where they are not known as such."""
+        found: dict[tuple[str, bytes], bytes | None] = {}
+        for one in packed:
+            told = _keys(one)
+            step = _OWNER.format(told.domain)
+            for key, device in zip(told.keys, told.devices, strict=True):
+                cell = saved_cell(NEVER, device.encode())
+                if self._saved.load(step, key) != cell:
+                    found[step, key] = cell
+        return found
+
+    def answer(self, packed: Iterable[bytes]) -> Iterator[None]:
+        """Do as claims say, after all rows of the micro-batch were run and saved; yields whenever something
+        may have left the fragment.
+        """
+        said = [_said(one) for one in packed]
+        place = {step.id: number for number, step in enumerate(self._stage.graph.steps)}
+        of_device: dict[tuple[str, int], Cells] = {}
+        refused: dict[tuple[str, int], str] = {}
+        for one in sorted(said, key=lambda one: (one.number, place[one.step])):
+            at = one.device, one.number
+            if one.says == ASKS:
+                self._settle(one)
+                cells = of_device.setdefault(at, Cells())
+                if not refused.setdefault(at, self._unknown(one.step)):
+                    cells |= self._lend(one)
+                    yield
+            elif one.says in (HAS, BACK):
+                self._settle(one)
+        for (device, number), cells in sorted(of_device.items()):
+            why = refused[device, number]
+            given = given_cells(number, self._shard, self._shards, cells, why)
+            self._given += [(device, one) for one in given]
+
+    def rows(self) -> Iterator[bytes]:
+        """What goes down: records as `GIVEN` has them, with the device in one column more, packed."""
+        if not self._given:
+            return
+        codec = RowCodec(GivenCell)
+        names, values = (list(column) for column in zip(*self._given, strict=True))
+        numbers = list(range(len(values)))
+        fields = [*codec.to_columns(values), names]
+        yield pack(ColumnBatch(fields, [START_OF_TIME] * len(values), [GIVEN] * len(values), numbers, None))
+
+    def _unknown(self, step: str) -> str:
+        """Why nothing of a step can be given, "" where it can."""
+        owner = _OWNER.format(self._domains[step])
+        lost = sum(self._saved.load(owner, key) is None for key, _ in self._saved.cells(step))
+        if not lost:
+            return ""
+        return (
+            f"step {step} keeps {lost:,} keys of which no device is known, since no record of them has come "
+            "since the app was updated to this version: wait until each had one, and move the step again"
+        )
+
+    def _lend(self, claim: _Said) -> Cells:
+        """The cells that a device gets of a step, which are aside from now on; what was due of them by the
+        device's watermark goes on from here.
+        """
+        step, graph = claim.step, self._stage.graph
+        mine = saved_cell(NEVER, claim.device.encode())
+        owner = _OWNER.format(self._domains[step])
+        orders = [
+            one.step
+            for one in graph[step].inputs
+            if graph[one.step].operator.kind == "order" and one.step in self._stage.steps
+        ]
+        cells = Cells()
+        for name in (step, *orders):
+            for key, cell in self._saved.cells(name):
+                if self._saved.load(owner, key) == mine:
+                    cells[name, key] = cell
+        streams = {i.step for name in (step, *orders) for i in graph[name].inputs}
+        left = brought_up(graph, [step, *orders], cells, dict.fromkeys(streams, claim.mark), orders)
+        self._fragment.hand_on(left.output)
+        changes: dict[tuple[str, bytes], bytes | None] = dict.fromkeys(cells)
+        for (name, key), cell in of_steps(left.cells, [step]).items():
+            lent = _Aside(claim.device, claim.number, cell)
+            changes[_ASIDE.format(name), key] = saved_cell(NEVER, _encode(lent))
+        self._saved.save(changes)
+        return of_steps(left.cells, [step])
+
+    def _settle(self, claim: _Said) -> None:
+        """Forget what a device has by now, or go on with what it had been given: by whatever claim, where it
+        makes another.
+        """
+        aside, changes = _ASIDE.format(claim.step), dict[tuple[str, bytes], bytes | None]()
+        for key, cell in self._saved.cells(aside):
+            lent = _aside(cell[_DUE_BYTES:])
+            if lent.device == claim.device and (claim.says == ASKS or lent.number == claim.number):
+                changes[aside, key] = None
+                if claim.says != HAS:
+                    changes[claim.step, key] = lent.cell
+        if changes:
+            self._saved.save(changes)

@@ -1,0 +1,109 @@
+"""How a device gets what a step keeps in the cloud, before it runs that step itself: it claims the cells.
+
+Between the agent, which claims and takes, and the shards of the cloud, which give. A device that has claimed
+says nothing more of its sources until it says `HAS` or `BACK`. So nothing that it sends stands between its
+claim and that. Guarantees: what a shard gives is taken wholly, by count and digest, or not at all. A claim
+that is not the newest one of its device gets nothing taken in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from geartrain.errors import StepError
+from geartrain.records.record import Record
+from geartrain.state.moving import Arriving, Cells, Manifest, StateCell, manifest, records
+
+ASKS, HAS, BACK = "asks", "has", "back"
+"""What a claim says: the device wants the cells; it has them, and runs the step; it goes on without them."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_manifest = msgspec.msgpack.Decoder(Manifest).decode
+
+
+class Claim(Record):
+    """What a device says of a step's cells. number: of the claim, which goes up; says: one of `ASKS`, `HAS`
+    and `BACK`; mark: how far the device's sources above the step are, microseconds.
+    """
+
+    number: int
+    step: str
+    says: str
+    mark: int
+
+
+class GivenCell(Record):
+    """A cell, or a piece of one, that one of `shards` shards gives for the claim `number`. Without a step it
+    is the last of its shard: how many cells that gave and their digest, or why it gives none (`refused`).
+    """
+
+    number: int
+    shard: int
+    shards: int
+    step: str
+    key: bytes
+    offset: int
+    size: int
+    cell: bytes
+    refused: str
+
+
+def given_cells(number: int, shard: int, shards: int, cells: Cells, refused: str = "") -> Iterator[GivenCell]:
+    """What a shard gives for a claim, its manifest last; refused: why it gives nothing."""
+    for one in records(cells):
+        yield GivenCell(number, shard, shards, one.step, one.key, one.offset, one.size, one.cell, "")
+    said = _encode(manifest(cells))
+    yield GivenCell(number, shard, shards, "", b"", 0, len(said), said, refused)
+
+
+class Taking:
+    """What has come for one claim, from all shards."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.refused = ""
+        """Why a shard gives nothing, "" where all give."""
+        self.ignored = 0
+        """Records of other claims."""
+        self._waiting: dict[int, list[StateCell]] = {}
+        self._whole: dict[int, Cells] = {}
+        self._shards = 0
+
+    def take(self, given: GivenCell) -> None:
+        """Take one record; raises `StepError` where what a shard has given is not what left it."""
+        if given.number != self.number or given.shard in self._whole:
+            self.ignored += 1
+            return
+        if given.step:
+            cell = StateCell(given.step, given.key, given.offset, given.size, given.cell)
+            self._waiting.setdefault(given.shard, []).append(cell)
+            return
+        arriving = Arriving(_manifest(given.cell))
+        for cell in self._waiting.pop(given.shard, []):
+            arriving.take(cell)
+        self._whole[given.shard] = arriving.cells()
+        self._shards = given.shards
+        self.refused = self.refused or given.refused
+
+    @property
+    def complete(self) -> bool:
+        """Whether every shard has given what it has."""
+        return bool(self._shards) and len(self._whole) == self._shards
+
+    def cells(self) -> Cells:
+        """All cells; raises `StepError` before they are complete."""
+        if not self.complete or self.refused:
+            raise StepError(
+                f"claim {self.number} is not answered: {self.refused or 'cells are on their way'}"
+            )
+        found = Cells()
+        for several in self._whole.values():
+            found |= several
+        return found
+
+
+def claims(number: int, steps: Mapping[str, int], says: str) -> list[Claim]:
+    """What a device says of some steps, each with how far the sources above it are."""
+    return [Claim(number, step, says, mark) for step, mark in sorted(steps.items())]
