@@ -93,7 +93,8 @@ class AgentSettings(msgspec.Struct, frozen=True):
     share sensors, None where this one is alone; base_cut: the app's cut where the device has its own, in
     words; revision: the number of the app's revision, 0 where nobody has said; drops: by step the number of
     the newest revision by which it has lost what it kept;
-    secrets: the folder of the app's secrets, None for none.
+    secrets: the folder of the app's secrets, None for none; claim_ms: how long the sources wait for the
+    state of steps that come from the cloud.
     """
 
     device: str
@@ -118,3 +119,4 @@ class AgentSettings(msgspec.Struct, frozen=True):
     revision: int = 0
     drops: Mapping[str, int] = {}
     secrets: Path | None = None
+    claim_ms: int = 20_000

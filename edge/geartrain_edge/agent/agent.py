@@ -25,6 +25,7 @@ from geartrain.ports.boot_clock import BootClock
 from geartrain.ports.buggify import buggify
 from geartrain.revision import Revision, revision_of
 from geartrain.wire.envelope import EPOCH_BYTES, Welcome
+from geartrain_edge.agent.claiming import Claiming
 from geartrain_edge.agent.epochs import greet, hear_number, hello, renew
 from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, Opening, Session
 from geartrain_edge.agent.status import DISK_IS_LOW, AgentStatus, status_of
@@ -44,6 +45,7 @@ _LOG = logging.getLogger("geartrain.agent")
 
 _IDLE_S_MIN = 0.001
 _DISK_LOOK_S = 1.0
+_CLAIM_LOOK_S = 0.5
 _FEW_ROWS = 32
 """A read that gives less may be of a source that waits for its next records itself."""
 
@@ -94,20 +96,12 @@ class Agent:
         Raises what stopped it: `SourceError`, `FlowError`, `SpoolError`, `AlarmError`, or the error of a
         defect.
         """
-        settings = self._settings
         try:
-            names_max = settings.limits.names_max
-            clock = self._effects.clock
             if (plan := await self._with_secrets()) is None:
                 self._state = "stopped"
                 return False
-            intake = Intake(
-                plan, settings.device, settings.read_max, names_max, clock, self._boots, settings.shared
-            )
-            try:
-                await self._live(intake)
-            finally:
-                await intake.close()
+            while await self._live(plan):
+                pass
         except BaseException as error:  # noqa: BLE001 - raised again, without the groups around it
             cause = first_of(error, AlarmError)
             if self._secrets is not None:
@@ -148,46 +142,73 @@ class Agent:
         if self._session is not None:
             self._session.backlog.shrunk.set()
 
-    async def _live(self, intake: Intake) -> None:
-        store, device, flow = self._effects.store, self._settings.device, self._plan.graph.name
+    async def _live(self, plan: Plan) -> bool:
+        """One session with the spool; whether there has to be another, which goes over to `plan`."""
+        settings, clock, effects = self._settings, self._effects.clock, self._effects
+        store, revision = effects.store, self._revision or revision_of("", plan)
         try:
-            image = await store.open(device, flow, self._effects.randomness.token(EPOCH_BYTES))
-            session = self._session = Session(
-                self._settings, self._plan, self._effects, self._turn, self._files, intake, image
-            )
-            self._answer(session)
-            hooks = Hooks(
-                partial(renew, session, self._effects, self._settings),
-                session.sealer.schemas,
-                partial(hello, session),
-                partial(self._hear, session),
+            fresh = effects.randomness.token(EPOCH_BYTES)
+            image = await store.open(settings.device, plan.graph.name, fresh)
+            claiming = Claiming.of(image.state, plan, revision, settings, clock)
+            if claiming is not None:
+                plan, revision = await self._opened(claiming.former), claiming.held
+            names_max = settings.limits.names_max
+            intake = Intake(
+                plan, settings.device, settings.read_max, names_max, clock, self._boots, settings.shared
             )
             try:
-                revision = self._revision or revision_of("", self._plan)
-                await greet(session, self._effects, self._plan, self._settings, revision)
-                async with asyncio.TaskGroup() as group:
-                    beside = [group.create_task(session.uplink.run(hooks))]
-                    if session.down is not None:
-                        await session.down.prepare()
-                        beside.append(group.create_task(session.down.run()))
-                    work = group.create_task(self._work(session))
-                    beside.append(group.create_task(self._give_up(work)))
-                    if self._secrets is not None:
-                        beside.append(group.create_task(self._secrets.watch()))
-                    await asyncio.wait([work])
-                    for task in beside:
-                        task.cancel()
-                session.fragment.close()
+                given = None if claiming is None else claiming.take
+                session = self._session = Session(
+                    settings, plan, effects, self._turn, self._files, intake, image, given
+                )
+                return await self._run_session(session, plan, revision, claiming)
             finally:
-                # All of them: a commit that was cancelled on its way may have taken some along.
-                if raised := session.uplink_counters.raised():
-                    await store.commit(SpoolCommit(counters=raised))
+                await intake.close()
         finally:
             await store.close()
 
-    def _answer(self, session: Session) -> None:
+    async def _opened(self, plan: Plan) -> Plan:
+        """A plan whose sources have their secrets, which were there before."""
+        if self._secrets is None:
+            return plan
+        graph = await self._secrets.put_into(plan.graph, self._waits)
+        return plan if graph is None else replace(plan, graph=graph)
+
+    async def _run_session(
+        self, session: Session, plan: Plan, revision: Revision, claiming: Claiming | None
+    ) -> bool:
+        """Work until there is nothing more to do, or until what was claimed is there (True)."""
+        self._answer(session, plan)
+        hooks = Hooks(
+            partial(renew, session, self._effects, self._settings),
+            session.sealer.schemas,
+            partial(hello, session),
+            partial(self._hear, session),
+        )
+        try:
+            await greet(session, self._effects, plan, self._settings, revision)
+            async with asyncio.TaskGroup() as group:
+                beside = [group.create_task(session.uplink.run(hooks))]
+                if session.down is not None:
+                    await session.down.prepare()
+                    beside.append(group.create_task(session.down.run()))
+                work = group.create_task(self._work(session, claiming))
+                beside.append(group.create_task(self._give_up(work)))
+                if self._secrets is not None:
+                    beside.append(group.create_task(self._secrets.watch()))
+                await asyncio.wait([work])
+                for task in beside:
+                    task.cancel()
+            session.fragment.close()
+            return work.result()
+        finally:
+            # All of them: a commit that was cancelled on its way may have taken some along.
+            if raised := session.uplink_counters.raised():
+                await self._effects.store.commit(SpoolCommit(counters=raised))
+
+    def _answer(self, session: Session, plan: Plan) -> None:
         """Have who asks be told what the steps keep, where some keep anything."""
-        plan, device = self._plan, self._settings.device
+        device = self._settings.device
         if self._answers and any(s.operator.stateful for s in plan.graph.steps if s.id in plan.cut.edge):
             from geartrain_edge.agent.answering import Answering
 
@@ -213,13 +234,17 @@ class Agent:
             _LOG.info("device %s: ingest knows %d of its splits", self._settings.device, len(moved))
         await self._commit(session, Opening(welcome, moved))
 
-    async def _work(self, session: Session) -> None:
-        """Read and commit until the sources have ended, then wait for the last ack."""
+    async def _work(self, session: Session, claiming: Claiming | None) -> bool:
+        """Read and commit until the sources have ended, then wait for the last ack; or until what is claimed
+        is there (True).
+        """
         idle_s = _IDLE_S_MIN
         while not self._is_ending() and not self._has_ended(session):
             if session.welcome is not None:
                 await self._open(session, session.welcome)
                 continue
+            if claiming is not None and claiming.is_due(session) and await self._claim(session, claiming):
+                return True
             await self._wait_for_room(session)
             await self._turn.give_way()
             rows = await self._gather(session)
@@ -243,6 +268,23 @@ class Agent:
         await self._flush(session)
         while not self._stopping and not await self._is_done(session):
             await session.backlog.wait_for_room()
+        return False
+
+    async def _claim(self, session: Session, claiming: Claiming) -> bool:
+        """Claim what the cloud keeps of steps that come, and read nothing until it is there, or for too long;
+        whether it is there.
+        """
+        down = session.down
+        if down is None:
+            return False
+        await self._commit(session)
+        await claiming.claim(session, self._effects)
+        self._state = "moving"
+        while claiming.waits and not self._is_ending() and session.welcome is None:
+            if not down.feed(session.backlog.epoch):
+                await down.wait(_CLAIM_LOOK_S)
+            await self._commit(session)
+        return await claiming.settle(session, self._effects, self._settings.device)
 
     def _is_ending(self) -> bool:
         """Whether nothing more is to be read, because somebody asked for that."""
@@ -259,7 +301,7 @@ class Agent:
             session.is_done = session.backlog.acked_seq == session.backlog.last_seq
             return session.is_done
 
-    async def _give_up(self, work: asyncio.Task[None]) -> None:
+    async def _give_up(self, work: asyncio.Task[bool]) -> None:
         """After `stop`, end what does not end by itself, such as a source that is long at a read."""
         await self._stop_asked.wait()
         await self._effects.clock.sleep(self._settings.stop_ms / 1_000)

@@ -35,8 +35,34 @@ NUMBERS = ("_agent", b"crossing")
 """Where the spool keeps `Numbers`."""
 REVISION = ("_agent", b"revision")
 """Where the spool keeps the revision that it was begun with; no step's id begins with `_`."""
+CLAIM = ("_agent", b"claim")
+"""Where the spool keeps `LastClaim`."""
 Cell = tuple[str, bytes]
 """The step and the key of what a spool keeps."""
+
+
+class LastClaim(msgspec.Struct, frozen=True):
+    """The last claim of a device to the state of `steps`, and what it has said of it last, "" for none yet.
+    With `HAS` it is not said yet: the cells are there, and the crossing will say it.
+    """
+
+    number: int = 0
+    steps: tuple[str, ...] = ()
+    says: str = ""
+
+    @classmethod
+    def of(cls, stored: bytes | None) -> LastClaim:
+        """As it is kept under `CLAIM`."""
+        return cls() if stored is None else msgspec.json.decode(stored, type=cls)
+
+    def stored(self) -> bytes:
+        """What a commit writes."""
+        return msgspec.json.encode(self)
+
+    @property
+    def settled(self) -> LastClaim:
+        """Once nothing is open of it."""
+        return LastClaim(self.number)
 
 
 class Numbers(msgspec.Struct, frozen=True):
@@ -149,11 +175,19 @@ def is_other_cut(held: Revision, ours: Revision, mended: str) -> bool:
     return not differences(_uncut(held, ours, ids), _uncut(ours, held, ids))
 
 
-def obstacle(held: Revision, ours: Revision, plan: Plan, state: Collection[Cell], *, may_leave: bool) -> str:
+def obstacle(
+    held: Revision,
+    ours: Revision,
+    plan: Plan,
+    state: Collection[Cell],
+    claimed: Collection[str] = (),
+    *,
+    may_leave: bool,
+) -> str:
     """Why a device cannot go over from one cut or revision to another, as a clause; "" where it can.
 
-    plan: of `ours`; state: the cells that the spool is to keep; may_leave: what a step keeps may leave with
-    it, because the two differ in the cut alone.
+    plan: of `ours`; state: the cells that the spool is to keep; claimed: steps whose state has come;
+    may_leave: what a step keeps may leave with it, because the two differ in the cut alone.
     """
     gone, comes = moved(held, ours)
     cells = Counter(step for step, _ in state)
@@ -165,7 +199,7 @@ def obstacle(held: Revision, ours: Revision, plan: Plan, state: Collection[Cell]
                 f"step {step} keeps state for {cells[step]} keys in the spool, and would leave the device as "
                 "the flow becomes another: give it another cut first, or let the update drop what it keeps"
             )
-    for step in sorted(comes):
+    for step in sorted(comes.difference(claimed)):
         if cells[step]:
             return f"step {step} keeps state for {cells[step]} keys in the spool and would come to the device"
         operator = plan.graph[step].operator

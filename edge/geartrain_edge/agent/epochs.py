@@ -18,8 +18,11 @@ from geartrain.planning import Plan
 from geartrain.ports import SpoolCommit, SpooledBatch
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.revision import Revision, differences, in_short, is_mended, way_on
+from geartrain.state.claims import ASKS, HAS, claims
 from geartrain.wire.envelope import EPOCH_BYTES, Envelope, Welcome
+from geartrain_edge.agent.claiming import give_back, marks_of
 from geartrain_edge.agent.crossing import (
+    CLAIM,
     REVISION,
     Leaves,
     Numbers,
@@ -69,6 +72,10 @@ async def greet(
         session.backlog.committed(schemas)
         return
     if REVISION in state:
+        if session.claim.says == ASKS or (
+            session.claim.says == HAS and state[REVISION] == written  # it stays with the former steps
+        ):
+            await give_back(session, effects)
         begun = Revision.from_json(state[REVISION])
         held, ours = begun.on("edge"), revision.on("edge")
         found, on = differences(held, ours), way_on(held, ours)
@@ -117,7 +124,9 @@ async def _cross(
     kind, to = ("revision", f"revision {number}") if is_next_revision else ("cut", "another cut")
     kept = {at: cell for at, cell in session.image.state.items() if at not in session.forgotten}
     is_cut = is_other_cut(held, ours, settings.mended)
-    if why := obstacle(held, ours, plan, kept, may_leave=is_cut):
+    claim = session.claim if session.claim.says == HAS and is_cut else None
+    claimed = () if claim is None else claim.steps
+    if why := obstacle(held, ours, plan, kept, claimed, may_leave=is_cut):
         raise ChangedFlowError(
             f"the spool of device {device} was begun with another {kind} of flow {plan.graph.name} "
             f"({in_short(says)}), and cannot go over to this one: {why}; give it the former {kind} again, "
@@ -137,10 +146,15 @@ async def _cross(
         numbers = replace(numbers, owes=True)
         batches.append(sealer.announce(session.progress))
     batches += sealer.moved(left.cells, session.progress)
+    if claim is not None:
+        said = claims(claim.number, marks_of(session, claim.steps), HAS)
+        batches += sealer.claimed(said, session.progress)
+        session.claim = claim.settled
     state: dict[tuple[str, bytes], bytes | None] = {
         REVISION: ours.to_json().encode(),
         **numbers.stored(),
         **dict.fromkeys((*session.forgotten, *left.gone)),
+        **({} if claim is None else {CLAIM: claim.settled.stored()}),
         **session.migrated,
     }
     dropped = Counter(step for step, _ in session.forgotten)

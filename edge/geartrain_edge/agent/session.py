@@ -6,7 +6,7 @@ where the last commit ended.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,11 +17,12 @@ from geartrain.graph.conform import describe
 from geartrain.planning import Plan
 from geartrain.ports import Clock, SpoolCommit, SpooledBatch, SpoolImage
 from geartrain.runtime.fragment import Fragment
+from geartrain.state.claims import GivenCell
 from geartrain.state.keyed import DictBackend
 from geartrain.wire.crossing import Crossing
 from geartrain.wire.envelope import Welcome
 from geartrain_edge.agent.batch_size import BatchSize
-from geartrain_edge.agent.crossing import NUMBERS, Cell, Numbers, forgotten, migrated
+from geartrain_edge.agent.crossing import CLAIM, NUMBERS, Cell, LastClaim, Numbers, forgotten, migrated
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.sources.intake import Intake
 from geartrain_edge.sources.untimed import UNTIMED
@@ -86,8 +87,10 @@ class Session:
         files: LineFiles | None,
         intake: Intake,
         image: SpoolImage,
+        given: Callable[[GivenCell], None] | None = None,
     ) -> None:
-        """Make the parts where the spool's last commit has left them; raises `FlowError` where the flow's
+        """Make the parts where the spool's last commit has left them; given: gets the cells that come down
+        for its claims. Raises `FlowError` where the flow's
         tasks cannot start.
         """
         self.image, self.intake = image, intake
@@ -126,11 +129,16 @@ class Session:
         self.sealer = Sealer(plan, who, image.last_seq, image.digest, settings.limits, self.counters)
         self.numbers = Numbers.of(image.state.get(NUMBERS), is_fresh=is_fresh)
         self.sealer.crossing, self.sealer.has_moved = self.numbers.number, self.numbers.has_moved
+        self.claim = LastClaim.of(image.state.get(CLAIM))
+        self.sealer.has_claimed = self.claim.number > 0
         self.runs = Crossing()
         shedder = Shedder(who, effects.store, backlog, self.counters, lambda: uplink.acked_seq)
         self.admission = Admission(settings, backlog, self.counters, shedder, image.state.get(DECLARED))
-        self.down = _down(settings, plan, image, self.fragment, self.counters, effects.clock, files)
+        claims = given is not None or self.claim.number > 0
+        beside = (self.fragment, self.counters, effects.clock, files)
+        self.down = _down(settings, plan, image, *beside, claims=claims)
         if self.down is not None:
+            self.down.given = given
             uplink.beside.append(self.down)
         self.progress: Progress = intake.progress()
         self.committed = self.progress
@@ -178,10 +186,12 @@ def _down(
     counters: Counters,
     clock: Clock,
     files: LineFiles | None,
+    *,
+    claims: bool,
 ) -> Down | None:
     """What a flow needs in which something comes down to devices, or ends on them; imported only then."""
-    if not plan.down and not any(s.id in plan.cut.edge for s in plan.graph.sinks()):
+    if not plan.down and not claims and not any(s.id in plan.cut.edge for s in plan.graph.sinks()):
         return None
     from geartrain_edge.downlink.downlink import Down
 
-    return Down(settings, plan, image.state, fragment, counters, clock, files)
+    return Down(settings, plan, image.state, fragment, counters, clock, files, claims=claims)

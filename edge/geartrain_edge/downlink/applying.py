@@ -9,17 +9,21 @@ counted.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import msgspec
 
 from geartrain.delivery.receiver import Arrival
 from geartrain.errors import GeartrainError, WireError
 from geartrain.graph.conform import describe
+from geartrain.graph.graph import GIVEN
 from geartrain.planning import Plan
+from geartrain.planning.plan import given_channel
 from geartrain.records.batch import Batch, DeadLetter, Origin
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import RowCodec
+from geartrain.state.claims import GivenCell
 from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_gap
 from geartrain.wire.digest import FIRST_DIGEST
@@ -51,8 +55,13 @@ class Applied:
     ) -> None:
         """`stored`: what a former life kept under `PLACE`."""
         self._device, self._limits, self._counters = device, limits, counters
-        self.codecs = {channel.id: RowCodec(channel.kind) for channel in plan.down}
+        self._channels = [channel.id for channel in plan.down]
+        self.codecs = {
+            channel.id: RowCodec(channel.kind) for channel in (*plan.down, given_channel(plan.graph))
+        }
         """By down channel."""
+        self.given: Callable[[GivenCell], None] | None = None
+        """Who gets the cells that come down, None where nobody wants any."""
         self.place = Place() if stored is None else msgspec.json.decode(stored, type=Place)
         """With what was applied, which may not be committed yet."""
         self.durable = self._told = self.place
@@ -62,7 +71,7 @@ class Applied:
     def ended(self) -> bool:
         """Whether a commit holds the end of every down channel."""
         marks = self.durable.watermarks
-        return all(marks.get(channel) == END_OF_TIME for channel in self.codecs)
+        return all(marks.get(channel) == END_OF_TIME for channel in self._channels)
 
     def apply(self, arrival: Arrival, fragment: Fragment) -> int:
         """Run a batch through the fragment, and let time pass as it says; returns its rows."""
@@ -84,7 +93,7 @@ class Applied:
             self._feed(arrival, fragment)
         marks = dict(self.place.watermarks)
         for channel, mark in header.watermarks.items():
-            if channel in self.codecs and mark > marks.get(channel, START_OF_TIME):
+            if channel in self._channels and mark > marks.get(channel, START_OF_TIME):
                 marks[channel] = mark
         self.place = Place(header.epoch, self.place.ordinal, header.seq, arrival.digest_after, marks)
         self.advance(fragment)
@@ -107,6 +116,11 @@ class Applied:
             fragment.reject(DeadLetter(header.channel, origin, None, reason, arrival.envelope.body))
             return
         self._counters.add(f"rows_down.{header.channel}", len(batch))
+        if header.channel == GIVEN:
+            if self.given is not None:
+                for one in batch.values:
+                    self.given(one)
+            return
         fragment.feed(header.channel, batch)
 
     def _count_lost(self, arrival: Arrival) -> None:

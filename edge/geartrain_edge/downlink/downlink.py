@@ -14,6 +14,7 @@ from geartrain.concurrency.waiting import first_done
 from geartrain.planning import Plan
 from geartrain.ports import Clock, Connection
 from geartrain.runtime.fragment import Fragment, Output
+from geartrain.state.claims import GivenCell
 from geartrain_edge.downlink.applying import PLACE
 from geartrain_edge.downlink.receiver import DownReceiver
 from geartrain_edge.settings import AgentSettings
@@ -35,12 +36,16 @@ class Down:
         counters: Counters,
         clock: Clock,
         files: LineFiles | None,
+        *,
+        claims: bool = False,
     ) -> None:
-        """`state`: what the spool holds; raises `ConfigError`."""
+        """`state`: what the spool holds; claims: whether the device has claimed state of the cloud, or is to.
+        Raises `ConfigError`.
+        """
         device, limits = settings.device, settings.limits
         self._rows_max, self._fragment, self._clock = settings.records_max, fragment, clock
         self.receiver: DownReceiver | None = None
-        if plan.down:
+        if plan.down or claims:
             silence_ms = settings.uplink.silence_ms
             self.receiver = DownReceiver(plan, device, state.get(PLACE), limits, counters, clock, silence_ms)
         self._deliveries = Deliveries(plan, device, state, limits, counters, clock, files)
@@ -48,6 +53,16 @@ class Down:
         self._held = Output()
         if self.receiver is not None:
             self.receiver.advance(fragment)
+
+    @property
+    def given(self) -> Callable[[GivenCell], None] | None:
+        """Who gets the cells that come down, None where nobody wants any."""
+        return None if self.receiver is None else self.receiver.given
+
+    @given.setter
+    def given(self, given: Callable[[GivenCell], None] | None) -> None:
+        if self.receiver is not None:
+            self.receiver.given = given
 
     @property
     def ended(self) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 
 from geartrain.delivery.receiver import (
     Arrival,
@@ -26,6 +27,7 @@ from geartrain.errors import WireError
 from geartrain.planning import Plan
 from geartrain.ports import Clock, Connection
 from geartrain.runtime.fragment import Fragment
+from geartrain.state.claims import GivenCell
 from geartrain.wire.codec import decode_envelope, decode_header, encode_control
 from geartrain.wire.envelope import (
     EPOCH_BYTES,
@@ -84,6 +86,15 @@ class DownReceiver:
         self._pace = NackPace(NACK_INTERVAL_S)
         self.arrived = asyncio.Event()
         """Set when there is something to apply."""
+
+    @property
+    def given(self) -> Callable[[GivenCell], None] | None:
+        """Who gets the cells that come down."""
+        return self._applied.given
+
+    @given.setter
+    def given(self, given: Callable[[GivenCell], None] | None) -> None:
+        self._applied.given = given
 
     @property
     def ended(self) -> bool:

@@ -8,15 +8,16 @@ a channel's clock ahead of rows that follow in the same commit.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from geartrain.errors import SpoolError, WireError
 from geartrain.graph.conform import raw_form
-from geartrain.graph.graph import DEAD_LETTERS, STATE
-from geartrain.planning import Plan
-from geartrain.planning.plan import state_channel
+from geartrain.graph.graph import DEAD_LETTERS
+from geartrain.planning import Channel, Plan
+from geartrain.planning.plan import claim_channel, state_channel
 from geartrain.ports.spool import SplitProgress, SpooledBatch
 from geartrain.records.batch import Batch, DeadLetter
 from geartrain.records.event_time import START_OF_TIME
@@ -24,6 +25,7 @@ from geartrain.records.letters import to_batch
 from geartrain.runtime.fragment import Output
 from geartrain.schema import ColumnBatch, RowCodec, Schema
 from geartrain.state import moving
+from geartrain.state.claims import Claim
 from geartrain.state.moving import Cells
 from geartrain.wire.body import EncodedRows, encode_rows
 from geartrain.wire.codec import encode_header, encode_schemas
@@ -80,6 +82,8 @@ class Sealer:
         """Bytes of the last header: the next one is about as long."""
         self.has_moved = False
         """Whether state has left the device in this spool, whose channel is then announced too."""
+        self.has_claimed = False
+        """The same of claims to state."""
         self._codecs = {channel.id: RowCodec(channel.kind) for channel in plan.channels}
 
     def announce(self, progress: Progress) -> SpooledBatch:
@@ -91,6 +95,8 @@ class Sealer:
         channels = self._plan.channels
         if self.has_moved:
             channels = (*channels, state_channel(self._plan.graph))
+        if self.has_claimed:
+            channels = (*channels, claim_channel(self._plan.graph))
         return {channel.id: channel.schema for channel in channels}
 
     def schemas(self) -> Envelope:
@@ -108,17 +114,27 @@ class Sealer:
 
     def moved(self, cells: Cells, progress: Progress) -> list[SpooledBatch]:
         """The batches of cells that leave the device, behind the crossing with which their steps do."""
-        channel, found = state_channel(self._plan.graph), list[SpooledBatch]()
-        name, codec = f"{self._who.device}/{STATE}/{self._who.epoch.hex()}", RowCodec(channel.kind)
-        for several in moving.batches(moving.records(cells)):
-            count, first = len(several), self._seq << 16
-            numbers = list(range(first, first + count))
-            columns = ColumnBatch(codec.to_columns(several), [START_OF_TIME] * count, [name] * count, numbers)
-            rows = encode_rows(codec.schema, columns, self._limits)
-            self._counters.add(f"rows.{STATE}", count)
-            part = Part(STATE, codec.schema.schema_id, count, rows)
-            found.append(self._seal(BatchKind.DATA, part, progress))
-        return found
+        channel = state_channel(self._plan.graph)
+        return [self._beside(channel, one, progress) for one in moving.batches(moving.records(cells))]
+
+    def first_claim(self, progress: Progress) -> SpooledBatch:
+        """The batch before the first claim of an epoch, which announces its channel."""
+        self.has_claimed = True
+        return self.announce(progress)
+
+    def claimed(self, claims: Sequence[Claim], progress: Progress) -> list[SpooledBatch]:
+        """The batch of what the device says of state that it claims."""
+        return [self._beside(claim_channel(self._plan.graph), claims, progress)] if claims else []
+
+    def _beside(self, channel: Channel, records: Sequence[Any], progress: Progress) -> SpooledBatch:
+        """A batch of records that no step has made."""
+        name, codec = f"{self._who.device}/{channel.id}/{self._who.epoch.hex()}", RowCodec(channel.kind)
+        count, first = len(records), self._seq << 16
+        numbers = list(range(first, first + count))
+        columns = ColumnBatch(codec.to_columns(records), [START_OF_TIME] * count, [name] * count, numbers)
+        rows = encode_rows(codec.schema, columns, self._limits)
+        self._counters.add(f"rows.{channel.id}", count)
+        return self._seal(BatchKind.DATA, Part(channel.id, codec.schema.schema_id, count, rows), progress)
 
     def hello(self, ordinal: int, crossing: int = 0, fresh: Crossing | None = None) -> Envelope:
         """The question where this device stands, of an epoch that takes itself for the `ordinal`-th.

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from geartrain.graph.graph import STATE
+from geartrain.graph.graph import CLAIMS, STATE
 from geartrain.ports.spool import SpooledBatch, SpoolStore
 from geartrain.wire.envelope import BatchKind
 from geartrain_edge.spool.backlog import Backlog, Counters, Identity
@@ -100,7 +100,7 @@ def _is_kept(batch: SpooledBatch) -> bool:
     if batch.first_seq:
         return False
     if batch.rows:
-        return all(channel == STATE for _, channel, _ in batch.rows)
+        return all(channel in (STATE, CLAIMS) for _, channel, _ in batch.rows)
     if batch.count:
         return False
     header = header_of(batch)

@@ -52,17 +52,26 @@ _RENEW = "UPDATE spool SET epoch = ?, last_seq = ?, last_digest = ?, acked_seq =
 _SELECT = f"SELECT {COLUMNS} FROM batches WHERE seq > ? ORDER BY seq LIMIT ?"  # noqa: S608 - constants
 
 
+def _thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="spool")
+
+
 class SqliteSpool:
     """`SpoolStore` over the file `path`, whose folder is made if need be."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="spool")
+        self._thread = _thread()
         self._database: sqlite3.Connection | None = None
+        self._is_closed = False
         self._last_seq, self._seal = 0, Seal()
 
     async def open(self, device: str, flow: str, fresh_epoch: bytes) -> SpoolImage:
-        """Open or create; raises `SpoolError` when it is of another device or flow, damaged, or in use."""
+        """Open or create, again after `close`, too; raises `SpoolError` when it is of another device or flow,
+        damaged, or in use.
+        """
+        if self._is_closed:
+            self._thread, self._is_closed = _thread(), False
         return await self._run(lambda: self._open(device, flow, fresh_epoch))
 
     async def commit(self, change: SpoolCommit) -> None:
@@ -93,6 +102,7 @@ class SqliteSpool:
             await self._run(self._close)
         finally:
             self._thread.shutdown(wait=False)
+            self._is_closed = True
 
     async def _run(self, work: Callable[[], R]) -> R:
         try:

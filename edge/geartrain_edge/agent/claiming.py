@@ -1,0 +1,169 @@
+"""How an agent gets what the cloud keeps of steps that are to come to its device.
+
+It runs the former steps until it has that. Once it is in contact, it commits a claim and reads nothing more
+until the cells are there. Then they are committed, and the session ends; the next one goes over to the new
+steps with them. Where they do not come in time, it says that it goes on without, and claims again later.
+
+Guarantees: between a claim and what the device says next of it, nothing that it has read enters its spool. A
+claim that a former life has left open is given back before anything else is sent. Cells are committed wholly,
+or not at all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+
+from geartrain.errors import StepError
+from geartrain.planning import Plan, make_plan
+from geartrain.planning.splitting import PARTIAL
+from geartrain.ports import Clock, SpoolCommit
+from geartrain.records.event_time import END_OF_TIME
+from geartrain.revision import Revision
+from geartrain.state.claims import ASKS, BACK, HAS, GivenCell, Taking, claims
+from geartrain_edge.agent.crossing import CLAIM, REVISION, Cell, LastClaim, is_other_cut, moved
+from geartrain_edge.agent.session import Session
+from geartrain_edge.settings import AgentSettings
+from geartrain_edge.uplink.uplink import Effects
+
+_LOG = logging.getLogger("geartrain.agent")
+
+AGAIN_S, AGAIN_S_MAX = 30.0, 1_800.0
+"""After so long a claim that was given up is made again, and twice as long after each."""
+BEHIND_MAX = 16
+"""Batches that may wait for their acks when a claim is made."""
+
+
+class Claiming:
+    """What one session has to claim."""
+
+    def __init__(
+        self, former: Plan, held: Revision, steps: tuple[str, ...], clock: Clock, wait_s: float
+    ) -> None:
+        """former: the plan that runs until then; held: its revision; steps: those that come with state;
+        wait_s: how long the sources wait for cells.
+        """
+        self.former, self.held, self.steps = former, held, steps
+        self._clock, self._wait_s, self._again_s = clock, wait_s, AGAIN_S
+        self._due_s = clock.monotonic_s()
+        self._taking: Taking | None = None
+        self._until_s = 0.0
+
+    @staticmethod
+    def of(
+        state: Mapping[Cell, bytes], plan: Plan, ours: Revision, settings: AgentSettings, clock: Clock
+    ) -> Claiming | None:
+        """What has to be claimed before a spool goes over to `ours`, of which `plan` is; None for nothing."""
+        if REVISION not in state or plan.whole is None:
+            return None
+        held = Revision.from_json(state[REVISION])
+        steps = steps_to_claim(held, ours, plan)
+        kept = LastClaim.of(state.get(CLAIM))
+        if not steps or not is_other_cut(held, ours, settings.mended):
+            return None
+        if kept.says == HAS and kept.steps == steps:
+            return None
+        base = settings.base_cut or ours.cut
+        word = base[0] if len(base) == 1 else ""
+        known = word if word in ("auto", "edge", "cloud") else tuple(base)
+        former = make_plan(plan.whole, held.cut, base=known)
+        return Claiming(former, held, steps, clock, settings.claim_ms / 1_000)
+
+    def is_due(self, session: Session) -> bool:
+        """Whether to claim now: the device is in contact, and did not try it a moment ago."""
+        backlog = session.backlog
+        in_contact = session.uplink.connected and not session.handshake
+        is_close = 0 < backlog.last_seq <= backlog.acked_seq + BEHIND_MAX
+        return in_contact and is_close and self._clock.monotonic_s() >= self._due_s
+
+    @property
+    def waits(self) -> bool:
+        """Whether cells may still come of what was claimed last."""
+        taking = self._taking
+        return (
+            taking is not None
+            and not taking.complete
+            and not taking.refused
+            and self._clock.monotonic_s() < self._until_s
+        )
+
+    async def claim(self, session: Session, effects: Effects) -> None:
+        """Commit a claim; what is given for it is taken from now on."""
+        number = session.claim.number + 1
+        self._taking, now_s = Taking(number), self._clock.monotonic_s()
+        self._until_s = now_s + self._wait_s
+        self._due_s, self._again_s = self._until_s + self._again_s, min(2 * self._again_s, AGAIN_S_MAX)
+        await _say(session, effects, LastClaim(number, self.steps, ASKS))
+        session.counters.add("claims")
+
+    def take(self, given: GivenCell) -> None:
+        """Take a record that came down."""
+        if self._taking is None:
+            return
+        try:
+            self._taking.take(given)
+        except StepError as error:
+            self._taking.refused = str(error)
+
+    async def settle(self, session: Session, effects: Effects, device: str) -> bool:
+        """Commit what has come, or say that the device goes on without it; whether it has come."""
+        taking, self._taking = self._taking, None
+        if taking is None:
+            return False
+        if taking.complete and not taking.refused:
+            cells = taking.cells()
+            kept = LastClaim(taking.number, self.steps, HAS)
+            session.counters.add("cells_taken", len(cells))
+            counters = session.counters.changes()
+            change = SpoolCommit(state={**cells, CLAIM: kept.stored()}, counters=counters)
+            await effects.store.commit(change)
+            size = sum(map(len, cells.values()))
+            _LOG.warning(
+                "device %s: the state of %d keys, %d bytes, has come with %s",
+                *(device, len(cells), size, ", ".join(self.steps)),
+            )
+            return True
+        why = taking.refused or f"it did not come within {self._wait_s:g} s"
+        _LOG.warning(
+            "device %s: goes on without %s, whose state is in the data centre: %s",
+            *(device, ", ".join(self.steps), why),
+        )
+        session.counters.add("claims_given_up")
+        await _say(session, effects, LastClaim(taking.number, self.steps, BACK))
+        return False
+
+
+def steps_to_claim(held: Revision, ours: Revision, plan: Plan) -> tuple[str, ...]:
+    """The steps that come to the device and keep state in the cloud."""
+    _, comes = moved(held, ours)
+    stateful = [step for step in plan.graph.steps if step.id in comes and step.operator.stateful]
+    return tuple(step.id for step in stateful if step.operator.kind != PARTIAL)
+
+
+async def give_back(session: Session, effects: Effects) -> None:
+    """Say of a claim that a former life has left open that nothing comes of it."""
+    kept = session.claim
+    if kept.says in (ASKS, HAS):
+        gone = [cell for cell in session.image.state if kept.says == HAS and cell[0] in kept.steps]
+        await _say(session, effects, LastClaim(kept.number, kept.steps, BACK), gone)
+
+
+async def _say(session: Session, effects: Effects, kept: LastClaim, gone: Collection[Cell] = ()) -> None:
+    async with session.backlog.lock:
+        sealer, progress = session.sealer, session.progress
+        batches = [] if sealer.has_claimed else [sealer.first_claim(progress)]
+        batches += sealer.claimed(claims(kept.number, marks_of(session, kept.steps), kept.says), progress)
+        state = {CLAIM: kept.stored(), **dict.fromkeys(gone)}
+        await effects.store.commit(SpoolCommit(batches, state=state, counters=session.counters.changes()))
+        session.claim = kept
+        session.backlog.committed(batches)
+        session.uplink.come_first()
+
+
+def marks_of(session: Session, steps: Collection[str]) -> dict[str, int]:
+    """How far the sources above some steps are, as the device has said, microseconds."""
+    said, above = session.progress.source_watermarks, session.fragment.graph.sources_above()
+    return {
+        step: min((said[source] for source in above[step] if source in said), default=END_OF_TIME)
+        for step in steps
+    }

@@ -1,0 +1,220 @@
+"""A device takes a step from the cloud with what that keeps: real agent, spool, outbox and sender, and the
+real stages of the cloud's query.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+from msgspec.structs import replace
+
+from geartrain.adapters.system import SystemClock
+from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, GIVEN, LATE
+from geartrain.planning import Plan, make_plan
+from geartrain.planning.mixed import make_mixed_plan
+from geartrain.planning.plan import claim_channel, given_channel, state_channel
+from geartrain.records.batch import Batch
+from geartrain.records.event_time import END_OF_TIME
+from geartrain.testing import SeededRandomness
+from geartrain.wire.envelope import Envelope, Header
+from geartrain_cloud.downlink.outbox import SqliteOutbox
+from geartrain_cloud.downlink.sender import OutboxSender, down_connection
+from geartrain_cloud.downlink.writer import NamedChannel, OutboxWriter
+from geartrain_cloud.log.arrow import to_table
+from geartrain_cloud.spark.compile import HOSTED, hosted_query
+from geartrain_edge.agent.agent import Agent
+from tests.down.broker import MemoryBroker
+from tests.down.world import SETTINGS as SENDING
+from tests.edge.agents import SETTINGS, KilledError, MortalSpool, agent_of, run, until
+from tests.edge.flows import expected, items, plan_of
+from tests.edge.network import NaiveIngest, Troubles
+from tests.spark.case_log import columns_of
+from tests.spark.stage_run import StageRun, records_of
+
+ROWS = 160
+ROUGH = Troubles(lose=0.1, double=0.1, delay=0.1, cut=0.01)
+HELD = replace(SETTINGS, base_cut=("cloud",), claim_ms=30_000)
+
+
+class LoggingIngest(NaiveIngest):
+    """It keeps the rows of all channels in the order in which they came, each with the clocks before."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.log: list[tuple[str, list[Any], dict[str, int]]] = []
+
+    def _append_rows(self, envelope: Envelope, header: Header) -> None:
+        before = len(self.rows[header.channel])
+        super()._append_rows(envelope, header)
+        self.log.append((header.channel, self.rows[header.channel][before:], dict(self.sources)))
+
+
+@dataclass
+class Cloud:
+    """What stands behind ingest: the query's stages, the outbox and its sender."""
+
+    folder: Path
+    edge: Plan
+    cloud: Plan
+    broker: MemoryBroker
+    ingest: LoggingIngest
+    read: int = 0
+    micro_batches: int = 0
+    sums: list[Any] = field(default_factory=list)
+    deaf: bool = False
+    """Whether claims are not read."""
+
+    def __post_init__(self) -> None:
+        whole = self.edge.whole
+        assert whole is not None
+        self.plan = make_mixed_plan(whole, "cloud", ["edge"])
+        self.stages = StageRun(hosted_query(self.plan), random.Random(1))
+        schema = given_channel(whole).schema
+        channels = {GIVEN: NamedChannel(schema, HOSTED, is_timed=False)}
+        path = self.folder / "outbox.sqlite"
+        self.writer = OutboxWriter(
+            path, "fleet", channels, lambda: ["d1"], lambda query, positions: 0, SeededRandomness(7)
+        )
+        self.writer.attach(HOSTED, "checkpoint", has_run=True)
+
+    def micro_batch(self, clocks: dict[str, int] | None = None) -> None:
+        """Read the log up to its end, or to the next claim."""
+        rows = []
+        now: dict[str, int] = clocks or {}
+        while self.read < len(self.ingest.log):
+            channel, several, before = self.ingest.log[self.read]
+            if channel == CLAIMS and self.deaf:
+                break
+            self.read += 1
+            now = clocks or before
+            if several and channel not in (DEAD_LETTERS, LATE):
+                rows.append((channel, self.read, self._table(channel, several)))
+            if channel == CLAIMS:
+                break
+        if not rows and clocks is None:
+            return
+        found = self.stages.micro_batch(rows, now)
+        for batch in found.get("sums", ()):
+            self.sums += records_of([batch])
+        self.micro_batches += 1
+        given = {GIVEN: found.get(GIVEN, [])}
+        self.writer.write(HOSTED, 40 + self.micro_batches, {"0": self.read}, given)
+
+    def _table(self, channel: str, rows: Sequence[Any]) -> Any:
+        values, times, names, numbers, paths = (list(column) for column in zip(*rows, strict=True))
+        codec, count = self.ingest.codecs[channel], len(values)
+        columns = columns_of(codec, Batch(values, times, names, numbers, paths if any(paths) else None))
+        flags = [False] * count
+        return to_table(codec.schema, columns, ["d1"] * count, [1] * count, flags, flags)
+
+    async def work(self) -> None:
+        """Run micro-batches forever."""
+        while True:
+            self.micro_batch()
+            await asyncio.sleep(0.005)
+
+    def sender(self) -> tuple[SqliteOutbox, OutboxSender]:
+        """Of its outbox."""
+        store, clock, chance = (
+            SqliteOutbox(self.folder / "outbox.sqlite", "fleet"),
+            SystemClock(),
+            SeededRandomness(3),
+        )
+        shared = down_connection(self.broker, clock, chance, SENDING)
+        return store, OutboxSender("fleet", store, shared, clock, chance, SENDING)
+
+
+def cloud_of(folder: Path, troubles: Troubles | None = None) -> Cloud:
+    whole = plan_of(items(ROWS), "edge").whole
+    assert whole is not None
+    edge, cloud = make_plan(whole, "edge", base="cloud"), make_plan(whole, "cloud")
+    ingest = LoggingIngest(cloud)
+    for plan in (edge, cloud):
+        ingest.add(plan)
+        beside = (state_channel(plan.graph), claim_channel(plan.graph))
+        for more in (beside[:1], beside[1:], beside):
+            ingest.add(structs.replace(plan, channels=(*plan.channels, *more)))
+    return Cloud(folder, edge, cloud, MemoryBroker({"d1": ingest}, troubles), ingest)
+
+
+async def beside(world: Cloud, agent: Agent, *, until_read: int = 0) -> bool:
+    """Run the agent beside the cloud, to its end or until it has read so many records."""
+    store, sender = world.sender()
+    await store.open()
+    working = asyncio.create_task(world.work())
+    sending = asyncio.create_task(sender.run_alone())
+    try:
+        task = asyncio.create_task(agent.run())
+        if until_read:
+            await until(lambda: task.done() or agent.status().records_read >= until_read)
+            agent.stop()
+        return await task
+    finally:
+        working.cancel()
+        sender.stop()
+        await sending
+        await store.close()
+
+
+def check(world: Cloud) -> None:
+    """The sums of both tiers together are those of the step that never moved."""
+    while world.read < len(world.ingest.log):
+        world.micro_batch()
+    world.micro_batch({"readings": END_OF_TIME})
+    due = [row[0] for row in expected(plan_of(items(ROWS), "edge"))["totals"]]
+    assert sorted(world.sums) == sorted((one.sensor, one.count, one.level) for one in due)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_step_comes_to_the_device_with_its_state(tmp_path: Path, seed: int) -> None:
+    world = cloud_of(tmp_path, replace_seed(ROUGH, seed) if seed else None)
+    path = tmp_path / "spool.sqlite"
+    run(beside(world, agent_of(world.cloud, path, world.broker, HELD), until_read=ROWS // 3))
+    assert world.sums
+    agent = agent_of(world.edge, path, world.broker, HELD, seed=2)
+    assert run(beside(world, agent))
+    assert [number for number, _ in world.ingest.crossings] == [1]
+    assert agent.status().counters["cells_taken"] == 3
+    check(world)
+
+
+def replace_seed(troubles: Troubles, seed: int) -> Troubles:
+    return Troubles(troubles.lose, troubles.double, troubles.delay, troubles.cut, seed)
+
+
+def test_a_kill_at_any_write_around_it_leaves_each_cell_in_one_place(tmp_path: Path) -> None:
+    came = 0
+    for after in (False, True):
+        for writes in range(1, 9):
+            folder = tmp_path / f"{writes}-{after}"
+            folder.mkdir()
+            world, path = cloud_of(folder), folder / "spool.sqlite"
+            run(beside(world, agent_of(world.cloud, path, world.broker, HELD), until_read=ROWS // 3))
+            spool = MortalSpool(path, writes, after=after)
+            with pytest.raises(KilledError):
+                run(beside(world, agent_of(world.edge, spool, world.broker, HELD, seed=2)))
+            agent = agent_of(world.edge, path, world.broker, HELD, seed=3)
+            assert run(beside(world, agent))
+            check(world)
+            came += len(world.ingest.crossings)
+    assert came >= 12
+
+
+def test_a_device_goes_on_without_what_nobody_gives_it(tmp_path: Path) -> None:
+    world, path = cloud_of(tmp_path), tmp_path / "spool.sqlite"
+    run(beside(world, agent_of(world.cloud, path, world.broker, HELD), until_read=ROWS // 3))
+    world.deaf = True
+    hurried = replace(HELD, claim_ms=50)
+    agent = agent_of(world.edge, path, world.broker, hurried, seed=2)
+    assert run(beside(world, agent))
+    assert not world.ingest.crossings
+    assert agent.status().counters["claims_given_up"] == 1
+    world.deaf = False
+    check(world)
