@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from geartrain import Flow, Table
 from geartrain.control.codec import encode_reported
-from geartrain.control.states import LEAVES_STATE, OWN_CUT, Reported, cut_as_said
+from geartrain.control.states import CLAIMS_STATE, LEAVES_STATE, OWN_CUT, Reported, cut_as_said
 from geartrain.errors import PlacementError
 from geartrain.graph.graph import Input
 from geartrain.testing import TestingSource
@@ -68,10 +68,10 @@ def test_a_cut_has_one_text_and_says_which_steps_move() -> None:
     assert found(CutWish(spec="cloud"), "edge")[0] == "cloud"
 
 
-def test_what_a_step_keeps_leaves_devices_with_it_and_does_not_come_to_them() -> None:
+def test_what_a_step_keeps_goes_with_it() -> None:
     _, moves, why = found(CutWish(spec="edge"))
     assert "sums>edge" in moves
-    assert why.startswith("step sums (process) keeps what it has of its records in the data centre: move")
+    assert not why
     leaves = CutWish("edge", step="sums", to="cloud")
     assert found(leaves)[2] == ""
     (one,) = check(Question(FLOW, "cloud", {}, wishes=(leaves,))).found
@@ -235,6 +235,20 @@ def test_what_devices_keep_leaves_only_those_whose_agents_can_give_it_away(tmp_p
     world.store.close()
 
 
+def test_what_the_data_centre_keeps_comes_only_to_agents_that_can_claim_it(tmp_path: Path) -> None:
+    world = Fleet(tmp_path)
+    world.submit()
+    says = world.refusal("move", step="sums", to="edge", devices="d1")
+    assert "d1 runs an agent of version 0.2.0, which cannot take what the data centre keeps" in says
+    world.store.reports.heard("d1", world.report("d1", OWN_CUT, CLAIMS_STATE), 1, [])
+    status, said = world.ask("move", step="sums", to="edge", devices="d1")
+    assert (status, said["revises"]) == (202, True)
+    assert {"step": "sums", "to": "edge", "keeps": True} in said["moves"]
+    world.rounds()
+    assert world.store.apps.newest("heat").outline.sends
+    world.store.close()
+
+
 async def _found_nothing(*_: object) -> Ended:
     return Ended(0, b'{"answer": {}}', b"")
 
@@ -260,7 +274,7 @@ def test_what_stands_in_the_way_is_said_and_nothing_changes(tmp_path: Path) -> N
     assert "no device of app heat matches kind=ship" in world.refusal("cut", cut="edge", devices="kind=ship")
     assert "no device of app heat matches d9" in world.refusal("move", step="high", to="edge", devices="d9")
     assert "has no step 'hight'" in world.refusal("move", step="hight", to="edge")
-    assert "step sums (process) keeps" in world.refusal("cut", cut="edge")
+    assert "cannot take what the data centre keeps of steps" in world.refusal("cut", cut="edge")
     assert "have this cut already" in world.refusal("cut", cut="cloud")
     world.store.reports.heard("d1", world.report("d1", "something"), 1, [])
     says = world.refusal("cut", cut="high", devices="kind=truck")

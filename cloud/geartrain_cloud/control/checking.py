@@ -41,6 +41,7 @@ from geartrain_cloud.control.cut_checking import (
     cut_text,
     cut_words,
     find_cut,
+    kept_back,
 )
 from geartrain_cloud.control.model import Channel, Options, Outline, SourceOutline
 from geartrain_cloud.sinks.evolution import evolutions
@@ -138,6 +139,7 @@ def check(question: Question) -> Answer:
     found = tuple(find_cut(whole, base, wish) for wish in question.wishes)
     cuts = tuple(dict.fromkeys((*question.cuts, *(one.cut for one in found if one.cut and not one.refused))))
     plan = make_mixed_plan(whole, cut_words(question.cut), [cut_words(cut) for cut in cuts])
+    found = kept_back(plan, found)
     revision = revision_of(question.flow, plan, plain, code_of(question.flow), __version__)
     if question.revision:
         ours = revision if asked.options == question.options else _as_asked(graph, asked, cuts)

@@ -1,8 +1,8 @@
 """Whether devices may have another cut: which steps move by it, and what keeps them where they are.
 
 Called by the short-lived process that loads a flow (`checking`), between a change of cuts and the control
-store. Guarantees: a cut has one text, whatever words a person has given for it. A step moves only where
-the data centre keeps nothing of it; what the device keeps goes with it.
+store. Guarantees: a cut has one text, whatever words a person has given for it. What a step keeps goes with
+it; a step whose state cannot go stays where it is.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from geartrain.errors import GeartrainError, PlacementError
-from geartrain.graph.graph import Graph
+from geartrain.graph.graph import Graph, Step
+from geartrain.planning import Plan
 from geartrain.planning.cuts import Cut, choose_cut
+from geartrain.planning.mixed import claimable
 from geartrain.planning.splitting import PARTIAL, with_partials
 
 AUTO, EDGE, CLOUD = "auto", "edge", "cloud"
@@ -79,13 +82,12 @@ def find_cut(graph: Graph, base: str, wish: CutWish) -> CutFound:
         StepMove(
             step.id,
             "edge" if step.id in after.edge else "cloud",
-            step.operator.stateful and step.id in before.edge and not wish.is_new,
+            _moves_state(step, to_edge=step.id in after.edge) and not wish.is_new,
         )
         for step in whole.steps
         if step.id in before.edge ^ after.edge
     )
-    refused = "" if wish.is_new else _kept_state(whole, moves)
-    return CutFound("" if after == ours else cut_text(whole, after), moves, refused)
+    return CutFound("" if after == ours else cut_text(whole, after), moves)
 
 
 def _wished(graph: Graph, before: Cut, wish: CutWish) -> Cut:
@@ -110,21 +112,28 @@ def _wished(graph: Graph, before: Cut, wish: CutWish) -> Cut:
     return after
 
 
-def _kept_state(graph: Graph, moves: Sequence[StepMove]) -> str:
-    """Why steps cannot move while the app runs: what the data centre keeps of them does not go to devices; ""
-    for no reason. A partial aggregate begins anew on a device, for the data centre merges both.
-
-    This is the one place where such a move is refused.
+def _moves_state(step: Step, *, to_edge: bool) -> bool:
+    """Whether what a step keeps goes with it. A partial aggregate begins anew on a device, for the data
+    centre merges both.
     """
-    held = [
-        one.step
-        for one in moves
-        if one.to == EDGE and graph[one.step].operator.stateful and graph[one.step].operator.kind != PARTIAL
-    ]
-    if not held:
-        return ""
-    said = "; ".join(
-        f"step {step} ({graph[step].operator.kind}) keeps what it has of its records in the data centre"
-        for step in held
-    )
-    return f"{said}: move steps without state alone, or kill the app and submit it with this cut"
+    return step.operator.stateful and not (to_edge and step.operator.kind == PARTIAL)
+
+
+def kept_back(plan: Plan, found: Sequence[CutFound]) -> tuple[CutFound, ...]:
+    """What wishes come to, where the data centre has `plan`: those are refused by which a step would come to
+    devices that cannot claim what is kept of it there. This is the one place where such a move is refused.
+    """
+    known = claimable(plan.graph)
+
+    def checked(one: CutFound) -> CutFound:
+        held = [move.step for move in one.moves if move.to == EDGE and move.keeps and move.step not in known]
+        if one.refused or not held:
+            return one
+        said = ", ".join(held)
+        why = (
+            f"what the data centre keeps of {said} cannot come to devices: it merges what several of them "
+            "send, or is no keyed state: move other steps alone, or kill the app and submit it with this cut"
+        )
+        return replace(one, refused=why)
+
+    return tuple(map(checked, found))

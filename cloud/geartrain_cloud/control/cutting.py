@@ -15,14 +15,14 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from geartrain.control.codec import decode_reported
-from geartrain.control.states import LEAVES_STATE, OWN_CUT
+from geartrain.control.states import CLAIMS_STATE, LEAVES_STATE, OWN_CUT
 from geartrain.fleet.selectors import parse_selector
 from geartrain.printable import printable
 from geartrain.revision import in_short
 from geartrain_cloud.control import answers
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question
-from geartrain_cloud.control.cut_checking import CutFound, CutWish, StepMove
+from geartrain_cloud.control.cut_checking import CLOUD, EDGE, CutFound, CutWish, StepMove
 from geartrain_cloud.control.errors import ConflictError, UnavailableError
 from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.idempotency import Answer
@@ -55,6 +55,12 @@ def check_can_leave(store: ControlStore, devices: Iterable[str]) -> None:
     """
     lacks = "which cannot leave what its steps keep to the data centre"
     _check_can(store, devices, LEAVES_STATE, lacks)
+
+
+def check_can_claim(store: ControlStore, devices: Iterable[str]) -> None:
+    """The same where one of the devices cannot take what the data centre keeps."""
+    lacks = "which cannot take what the data centre keeps of steps"
+    _check_can(store, devices, CLAIMS_STATE, lacks)
 
 
 def _check_can(store: ControlStore, devices: Iterable[str], what: str, lacks: str) -> None:
@@ -116,8 +122,9 @@ class Cuts:
         cuts = {device: found[before].cut for device, before in held.items() if found[before].cut != before}
         refusals = [one.refused for one in found.values() if one.refused]
         refusals += [] if refusals else self._in_the_way(instance, checked, cuts)
-        leaving = {before for before, one in found.items() if any(move.keeps for move in one.moves)}
-        refusals += self._cannot_leave([device for device in cuts if held[device] in leaving])
+        for check, tier in ((check_can_leave, CLOUD), (check_can_claim, EDGE)):
+            kept = {b for b, one in found.items() if any(m.keeps and m.to == tier for m in one.moves)}
+            refusals += self._cannot(check, [device for device in cuts if held[device] in kept])
         said = _said(instance, held, found, checked)
         if body.dry_run:
             return 200, {**said, "refusals": refusals}
@@ -177,9 +184,11 @@ class Cuts:
             )
         return checked, made
 
-    def _cannot_leave(self, devices: Iterable[str]) -> list[str]:
+    def _cannot(
+        self, check: Callable[[ControlStore, Iterable[str]], None], devices: Iterable[str]
+    ) -> list[str]:
         try:
-            check_can_leave(self._store, devices)
+            check(self._store, devices)
         except ConflictError as error:
             return [str(error)]
         return []

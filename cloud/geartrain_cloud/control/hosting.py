@@ -83,7 +83,7 @@ def write_outboxes(places: PlatformPlaces, hosted: list[Instance]) -> None:
 
     Raises `OSError`.
     """
-    sent = [one.instance for one in hosted if one.outline.down and one.state is not State.REPLAYING]
+    sent = [one.instance for one in hosted if one.outline.sends and one.state is not State.REPLAYING]
     put_wanted(places.downlink_wanted, {name: {"outbox": str(places.outbox(name))} for name in sent})
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from geartrain.graph.graph import CLAIMS
 from geartrain_cloud.hosting.wanted import SLOTS, Isolation
 
 ONLINE_US = 150_000_000
@@ -112,6 +113,11 @@ class Outline(msgspec.Struct, frozen=True):
     without: tuple[str, ...] = ()
     drain: bool = False
     crosses: bool = False
+
+    @property
+    def sends(self) -> bool:
+        """Whether the app has an outbox: something comes down to devices, or they may claim state."""
+        return self.down or any(channel.id == CLAIMS for channel in self.channels)
 
     @property
     def bounded(self) -> bool:

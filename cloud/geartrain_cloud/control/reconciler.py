@@ -205,7 +205,7 @@ class Reconciler:
     def _is_unsent(self, instance: Instance) -> bool:
         """Whether nothing of the instance is sent to devices any more."""
         places = self._places
-        return not instance.outline.down or has_let_go(
+        return not instance.outline.sends or has_let_go(
             places.downlink_wanted, places.downlink_status, instance.instance
         )
 

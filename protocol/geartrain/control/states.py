@@ -20,7 +20,9 @@ LEAVES_STATE = "leaves_state"
 """What it says that it `can` do where a step that leaves the device takes what it keeps along."""
 SECRETS = "secrets"
 """The same of one that opens what is sealed for its certificate."""
-CAN = (OWN_CUT, OTHER_STEPS, LEAVES_STATE, SECRETS)
+CLAIMS_STATE = "claims_state"
+"""The same where a step that comes to the device brings what the data centre keeps of it."""
+CAN = (OWN_CUT, OTHER_STEPS, LEAVES_STATE, SECRETS, CLAIMS_STATE)
 """All that this program knows."""
 CUT_CHARS = 200
 """Of a cut, as a report names it."""
