@@ -34,16 +34,33 @@ from tests.edge.agents import run, until
 from tests.edge.network import MemoryNet, NaiveIngest
 from tests.edge.test_main import greeted, start, write_config
 
+OTHER = """
+from geartrain import Flow, Table
+from geartrain_examples.stocks.drawdown import Quote
+from geartrain_examples.stocks.flow import PriceFile
 
-def test_an_agent_that_cannot_go_over_to_another_cut_ends_for_good(tmp_path: Path) -> None:
+flow = Flow("stocks")
+quotes = flow.source("quotes", PriceFile(), out=Quote, partitioned_by="symbol")
+quotes.filter(lambda quote: quote.price > 10, name="high").sink("prices", Table("prices"))
+"""
+
+
+def test_an_agent_that_cannot_go_over_to_another_flow_ends_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = greeted(write_config(tmp_path))
-    config.write_text('cut = "edge"\n' + config.read_text())
+    (tmp_path / "other_stocks.py").write_text(OTHER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    config.write_text(config.read_text().replace("geartrain_examples.stocks.flow", "other_stocks"))
     with start(config) as process:
-        _, said = process.communicate(timeout=60)
+        try:
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == CONFIGURATION_ERROR
     (sentence,) = [line for line in said.splitlines() if line.startswith("gear-agent:")]
-    assert "was begun with another cut of flow stocks (" in sentence
-    assert sentence.endswith("or begin anew with a new instance or a new state folder")
+    assert "was begun with another revision of flow stocks (" in sentence
+    assert "or begin anew with a new instance or a new state folder" in sentence
 
 
 def go_on(config: Path, monkeypatch: pytest.MonkeyPatch) -> str:

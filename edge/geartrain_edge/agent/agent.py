@@ -200,7 +200,7 @@ class Agent:
                 for task in beside:
                     task.cancel()
             session.fragment.close()
-            return work.result()
+            return not work.cancelled() and work.result()
         finally:
             # All of them: a commit that was cancelled on its way may have taken some along.
             if raised := session.uplink_counters.raised():

@@ -15,8 +15,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from geartrain.errors import StepError
-from geartrain.planning import Plan, make_plan
-from geartrain.planning.splitting import PARTIAL
+from geartrain.planning import Plan
 from geartrain.ports import Clock, SpoolCommit
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.revision import Revision
@@ -63,6 +62,8 @@ class Claiming:
             return None
         if kept.says == HAS and kept.steps == steps:
             return None
+        from geartrain.planning import make_plan  # few agents plan
+
         base = settings.base_cut or ours.cut
         word = base[0] if len(base) == 1 else ""
         known = word if word in ("auto", "edge", "cloud") else tuple(base)
@@ -136,6 +137,10 @@ class Claiming:
 def steps_to_claim(held: Revision, ours: Revision, plan: Plan) -> tuple[str, ...]:
     """The steps that come to the device and keep state in the cloud."""
     _, comes = moved(held, ours)
+    if not comes:
+        return ()
+    from geartrain.planning.splitting import PARTIAL  # it imports every aggregate
+
     stateful = [step for step in plan.graph.steps if step.id in comes and step.operator.stateful]
     return tuple(step.id for step in stateful if step.operator.kind != PARTIAL)
 

@@ -16,7 +16,6 @@ import msgspec
 from msgspec.structs import replace
 
 from geartrain.errors import SchemaError
-from geartrain.operators.process import Process
 from geartrain.planning import Plan, make_plan
 from geartrain.revision import Revision, differences
 from geartrain.revision.change import lost_state
@@ -26,7 +25,6 @@ from geartrain.runtime.fragment import Fragment, Output
 from geartrain.runtime.moving import PARTIAL, Moves, given, of_steps
 from geartrain.state.keyed import DictBackend
 from geartrain.state.moving import Cells, check_size
-from geartrain.tasks.migration import form_of_text, former_states
 from geartrain.wire.crossing import Crossing
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain_edge.settings import AgentSettings
@@ -144,6 +142,9 @@ def migrated(
     numbers = Numbers.of(state.get(NUMBERS), is_fresh=is_fresh)
     if REVISION not in state or settings.revision <= numbers.revision:
         return {}
+    from geartrain.operators.process import Process  # only who goes over needs these
+    from geartrain.tasks.migration import form_of_text, former_states
+
     found: dict[Cell, bytes | None] = {}
     was = {step.id: step.state for step in Revision.from_json(state[REVISION]).steps}
     for name in was.keys() & set(plan.edge):

@@ -24,6 +24,7 @@ from geartrain_edge.agent.claiming import give_back, marks_of
 from geartrain_edge.agent.crossing import (
     CLAIM,
     REVISION,
+    LastClaim,
     Leaves,
     Numbers,
     is_next,
@@ -124,9 +125,8 @@ async def _cross(
     kind, to = ("revision", f"revision {number}") if is_next_revision else ("cut", "another cut")
     kept = {at: cell for at, cell in session.image.state.items() if at not in session.forgotten}
     is_cut = is_other_cut(held, ours, settings.mended)
-    claim = session.claim if session.claim.says == HAS and is_cut else None
-    claimed = () if claim is None else claim.steps
-    if why := obstacle(held, ours, plan, kept, claimed, may_leave=is_cut):
+    claim = session.claim if session.claim.says == HAS and is_cut else LastClaim()
+    if why := obstacle(held, ours, plan, kept, claim.steps, may_leave=is_cut):
         raise ChangedFlowError(
             f"the spool of device {device} was begun with another {kind} of flow {plan.graph.name} "
             f"({in_short(says)}), and cannot go over to this one: {why}; give it the former {kind} again, "
@@ -146,15 +146,13 @@ async def _cross(
         numbers = replace(numbers, owes=True)
         batches.append(sealer.announce(session.progress))
     batches += sealer.moved(left.cells, session.progress)
-    if claim is not None:
-        said = claims(claim.number, marks_of(session, claim.steps), HAS)
-        batches += sealer.claimed(said, session.progress)
-        session.claim = claim.settled
+    says_of_claim, kept_of_claim = _settled(session, claim)
+    batches += says_of_claim
     state: dict[tuple[str, bytes], bytes | None] = {
         REVISION: ours.to_json().encode(),
         **numbers.stored(),
         **dict.fromkeys((*session.forgotten, *left.gone)),
-        **({} if claim is None else {CLAIM: claim.settled.stored()}),
+        **kept_of_claim,
         **session.migrated,
     }
     dropped = Counter(step for step, _ in session.forgotten)
@@ -165,6 +163,17 @@ async def _cross(
     _LOG.warning("device %s: flow %s goes over to %s: %s", device, plan.graph.name, to, in_short(says))
     if not waits:
         await go_over(session, effects)
+
+
+def _settled(
+    session: Session, claim: LastClaim
+) -> tuple[list[SpooledBatch], dict[tuple[str, bytes], bytes | None]]:
+    """What a crossing's commit says and keeps of the claim whose cells have come; nothing for another one."""
+    if claim.says != HAS:
+        return [], {}
+    session.claim = claim.settled
+    said = claims(claim.number, marks_of(session, claim.steps), HAS)
+    return session.sealer.claimed(said, session.progress), {CLAIM: claim.settled.stored()}
 
 
 async def go_over(session: Session, effects: Effects) -> None:

@@ -6,7 +6,7 @@ where the last commit ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -89,9 +89,8 @@ class Session:
         image: SpoolImage,
         given: Callable[[GivenCell], None] | None = None,
     ) -> None:
-        """Make the parts where the spool's last commit has left them; given: gets the cells that come down
-        for its claims. Raises `FlowError` where the flow's
-        tasks cannot start.
+        """Make the parts where the spool's last commit has left them; given: gets what comes down for its
+        claims. Raises `FlowError` where the flow's tasks cannot start.
         """
         self.image, self.intake = image, intake
         self.handshake = FRESH if image.last_seq == 0 else image.state.get(HELLO, b"")
@@ -103,12 +102,7 @@ class Session:
         intake.epoch = image.epoch
         intake.untimed.restore(image.state)
         is_fresh = self.handshake == FRESH
-        gone = forgotten(image.state, plan, settings, is_fresh=is_fresh)
-        brought = migrated(image.state, plan, settings, is_fresh=is_fresh)
-        self.forgotten = gone | {cell for cell, made in brought.items() if made is None}
-        self.migrated = {
-            cell: made for cell, made in brought.items() if made is not None and cell not in gone
-        }
+        self.forgotten, self.migrated = _changes(image.state, plan, settings, is_fresh=is_fresh)
         goes_on = replace(image, state={**image.state, **self.migrated})
         self.fragment = _fragment(plan, effects, goes_on, self.forgotten)
         self.backlog = backlog = Backlog(image, settings.spool_bytes_max)
@@ -176,6 +170,16 @@ def _fragment(plan: Plan, effects: Effects, image: SpoolImage, without: Collecti
         raise
     except USER_ERRORS as error:
         raise FlowError(f"flow {plan.graph.name}: its tasks cannot start: {describe(error)}") from error
+
+
+def _changes(
+    state: Mapping[Cell, bytes], plan: Plan, settings: AgentSettings, *, is_fresh: bool
+) -> tuple[Collection[Cell], dict[Cell, bytes]]:
+    """The cells that go where the device goes over to another revision, and those that are made anew."""
+    gone = forgotten(state, plan, settings, is_fresh=is_fresh)
+    brought = migrated(state, plan, settings, is_fresh=is_fresh)
+    made = {cell: new for cell, new in brought.items() if new is not None and cell not in gone}
+    return gone | {cell for cell, new in brought.items() if new is None}, made
 
 
 def _down(

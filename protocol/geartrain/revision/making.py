@@ -23,7 +23,6 @@ from geartrain.revision.plain import plain
 from geartrain.revision.revision import ChannelForm, Revision, SourceForm, StepForm
 from geartrain.schema import Note, derive
 from geartrain.schema.logical import type_text
-from geartrain.tasks.migration import former_states
 
 
 def revision_of(
@@ -81,8 +80,17 @@ def _step(graph: Graph, step: Step, *, on_edge: bool) -> StepForm:
         key="" if keys is None else _key(keys.operator),
         state=_state(operator),
         options=_options(operator),
-        migrates=() if (task := getattr(operator, "task", None)) is None else tuple(former_states(task)),
+        migrates=_migrates(operator),
     )
+
+
+def _migrates(operator: Any) -> tuple[str, ...]:
+    task = getattr(operator, "task", None)
+    if task is None:
+        return ()
+    from geartrain.tasks.migration import former_states  # it imports what tasks need
+
+    return tuple(former_states(task))
 
 
 def _input(source: Input) -> str:
