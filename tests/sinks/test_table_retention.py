@@ -26,7 +26,7 @@ def batch(*entries: tuple[str, float, int]) -> ColumnBatch:
     return ColumnBatch([sensors, values], times, ["s"] * len(times), [*range(len(times))])
 
 
-@pytest.fixture(params=["file", "postgres"])
+@pytest.fixture(params=["file", pytest.param("postgres", marks=pytest.mark.postgres)])
 def app(request: pytest.FixtureRequest, tmp_path: Path) -> AppTables:
     store = ""
     if request.param == "postgres":

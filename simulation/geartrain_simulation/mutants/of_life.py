@@ -185,12 +185,12 @@ def _merge_deletes_a_file_in_use(patches: Patches) -> None:
 
 def _retention_asks_no_query(patches: Patches) -> None:
     def make(right: Any) -> Any:
-        def find_due(segments: Any, queries: Any, limits: Any, now_us: int) -> Any:
-            return right(segments, [replace(query, position=FAR) for query in queries], limits, now_us)
+        def find_all_due(segments: Any, queries: Any, *limits: Any) -> Any:
+            return right(segments, [replace(query, position=FAR) for query in queries], *limits)
 
-        return find_due
+        return find_all_due
 
-    patches.replace(upkeep, "find_due", make)
+    patches.replace(upkeep, "find_all_due", make)
 
 
 def _fencing_term_ignored(patches: Patches) -> None:
