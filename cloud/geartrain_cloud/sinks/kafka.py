@@ -24,13 +24,12 @@ from geartrain.adapters.kafka_properties import client_properties
 from geartrain.declarations.cloud_sink import KafkaSink
 from geartrain.declarations.sink import Sink
 from geartrain.errors import ConfigError
-from geartrain.records.event_time import format_time
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.binding import Mark
 from geartrain_cloud.sinks.evolution import Evolution
 from geartrain_cloud.sinks.layout import Layout, TableError
 from geartrain_cloud.sinks.marked import MarkedStore
-from geartrain_cloud.sinks.rows import plain_rows, row_id
+from geartrain_cloud.sinks.rows import message_rows
 from geartrain_cloud.sinks.store import Rows
 
 if TYPE_CHECKING:
@@ -375,12 +374,8 @@ def _way_of(sink_id: str, sink: KafkaSink) -> Way:
 
 
 def _messages(sink: KafkaSink, schema: Schema, rows: ColumnBatch) -> Iterator[Said]:
-    for number, row in enumerate(plain_rows(schema, rows)):
-        message: dict[str, Any] = row | {
-            "_id": row_id(rows, number),
-            "_time": format_time(rows.times[number]),
-        }
-        yield Said(sink.topic, _message_key(sink, row), msgspec.json.encode(message))
+    for message in message_rows(schema, rows):
+        yield Said(sink.topic, _message_key(sink, message), msgspec.json.encode(message))
 
 
 def _message_key(sink: KafkaSink, row: Mapping[str, Any]) -> bytes | None:

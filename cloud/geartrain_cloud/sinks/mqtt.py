@@ -21,10 +21,9 @@ from geartrain.adapters.tls import Broker, BrokerTable, context_of
 from geartrain.declarations.cloud_sink import MqttSink
 from geartrain.declarations.sink import Sink
 from geartrain.errors import ConfigError, NetError
-from geartrain.records.event_time import format_time
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.layout import TableError
-from geartrain_cloud.sinks.rows import plain_rows, row_id
+from geartrain_cloud.sinks.rows import message_rows
 from geartrain_cloud.sinks.store import Rows
 
 _LOG = logging.getLogger("geartrain.sinks")
@@ -118,14 +117,9 @@ def _way(sink: MqttSink) -> tuple[object, ...]:
 
 
 def _messages(sink: MqttSink, schema: Schema, rows: ColumnBatch) -> list[tuple[str, bytes]]:
-    found = []
-    for number, row in enumerate(plain_rows(schema, rows)):
-        message: dict[str, Any] = row | {
-            "_id": row_id(rows, number),
-            "_time": format_time(rows.times[number]),
-        }
-        found.append((_topic(sink.topic, row), msgspec.json.encode(message)))
-    return found
+    return [
+        (_topic(sink.topic, message), msgspec.json.encode(message)) for message in message_rows(schema, rows)
+    ]
 
 
 def _topic(template: str, row: Mapping[str, Any]) -> str:

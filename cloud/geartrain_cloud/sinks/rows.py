@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from geartrain.records.event_time import format_time
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.tables import value_reader
 
@@ -34,6 +35,12 @@ def plain_rows(schema: Schema, rows: ColumnBatch) -> Iterator[dict[str, Any]]:
             name: None if value is None else read(value)
             for name, read, value in zip(names, readers, values, strict=True)
         }
+
+
+def message_rows(schema: Schema, rows: ColumnBatch) -> Iterator[dict[str, Any]]:
+    """Each row as what is sent to others: its values, its origin as `_id`, and its event time as `_time`."""
+    for number, row in enumerate(plain_rows(schema, rows)):
+        yield row | {"_id": row_id(rows, number), "_time": format_time(rows.times[number])}
 
 
 def json_row(schema: Schema, rows: ColumnBatch, row: int) -> bytes:

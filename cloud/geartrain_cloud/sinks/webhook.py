@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Any
 
 import aiohttp
 import msgspec
@@ -23,12 +22,11 @@ import msgspec
 from geartrain.declarations.cloud_sink import WebhookSink
 from geartrain.declarations.sink import Sink
 from geartrain.printable import printable
-from geartrain.records.event_time import format_time
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.evolution import Evolution
 from geartrain_cloud.sinks.layout import AwayError, Layout
 from geartrain_cloud.sinks.receiver import Receiver, receiver_of
-from geartrain_cloud.sinks.rows import plain_rows, row_id, take_rows
+from geartrain_cloud.sinks.rows import message_rows, take_rows
 from geartrain_cloud.sinks.store import Rows
 
 _LOG = logging.getLogger("geartrain.sinks")
@@ -155,11 +153,7 @@ class Webhooks:
         sink, schema = self._sinks[sink_id]
         found = []
         for batch in batches:
-            for row, values in enumerate(plain_rows(schema, batch)):
-                message: dict[str, Any] = values | {
-                    "_id": row_id(batch, row),
-                    "_time": format_time(batch.times[row]),
-                }
+            for row, message in enumerate(message_rows(schema, batch)):
                 path = b"" if batch.paths is None else batch.paths[row]
                 order = (batch.times[row], batch.names[row], batch.numbers[row], path)
                 found.append((order, (batch, row), msgspec.json.encode(message)))
