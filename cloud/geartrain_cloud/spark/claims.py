@@ -15,6 +15,7 @@ shard's state. Where the device of a key is not known, the shard gives nothing a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 
 import msgspec
 import pyarrow as pa
@@ -130,8 +131,12 @@ class Giving:
     def __init__(self, stage: Stage, fragment: Fragment, saved: BucketState, shard: int, shards: int) -> None:
         self._stage, self._fragment, self._saved = stage, fragment, saved
         self._shard, self._shards = shard, shards
-        self._domains = claimable(stage.graph)
         self._given: list[tuple[str, GivenCell]] = []
+
+    @cached_property
+    def _domains(self) -> dict[str, str]:
+        """Worked out for a claim alone: few micro-batches have one."""
+        return claimable(self._stage.graph)
 
     def note(self, packed: Iterable[bytes]) -> dict[tuple[str, bytes], bytes | None]:
         """The devices of keys, as `BucketState.save` takes them, where they are not known as such."""
