@@ -164,7 +164,7 @@ def test_who_has_a_secret_and_why_not(world: World) -> None:
 
     def held() -> dict[str, tuple[int, str]]:
         world.rounds.round()
-        found = world.store.secrets.held("heat", "db", version, world.shelf)
+        (found,) = world.store.secrets.held([Secret("heat", "db", version, 0)], world.shelf)
         return {one.device: (one.version, one.why) for one in found}
 
     assert held() == {"d1": (0, "it has not reported yet"), "here": (version, "")}
@@ -210,7 +210,7 @@ def test_without_its_key_a_secret_is_not_sent_and_control_goes_on(
         world.store.secrets.set("heat", "db", VALUE)
     key.chmod(0o600)
     key.write_text(right)
-    found = world.store.secrets.held("heat", "db", 1, world.shelf)
+    (found,) = world.store.secrets.held([Secret("heat", "db", 1, 0)], world.shelf)
     assert {one.why for one in found if one.device == "d1"} == {NOT_SEALED}
     assert world.told()[0].sealed  # it was tried again
 
@@ -250,7 +250,7 @@ def test_there_is_a_bound_for_apps_and_for_devices(world: World) -> None:
     told = world.told()
     assert len(told) == OF_DEVICE_BYTES_MAX // 4_124 < OF_APP_MAX
     assert len(encode_state(state_of(world.store, "d1"))) < LANE_LIMITS.state_bytes_max
-    left = world.store.secrets.held("heat", "s9", version, world.shelf)
+    (left,) = world.store.secrets.held([Secret("heat", "s9", version, 0)], world.shelf)
     assert "bytes of them" in next(one.why for one in left if one.device == "d1")
     secrets.remove("heat", "s0")
     secrets.set("heat", "one_more", VALUE)

@@ -6,7 +6,7 @@ or anything from which one could be guessed without the platform's key.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
@@ -53,7 +53,7 @@ class SecretRequests:
         if page.app:
             check_app_of(caller_of(request), page.app)
         found, following = self._secrets.page(page.limit, page.after, page.app or only)
-        return 200, {"items": [self._told(one) for one in found], "next": following}
+        return 200, {"items": self._told(found), "next": following}
 
     @route("PUT", "/apps/{name}/secrets/{secret}", "operator", answers.Secret, body=SecretBody)
     async def set(self, request: web.Request) -> Answer:
@@ -63,7 +63,8 @@ class SecretRequests:
         value = checked_value(body.value)
 
         def work() -> Answer:
-            return 200, self._told(self._secrets.set(app, name, value))
+            (told,) = self._told([self._secrets.set(app, name, value)])
+            return 200, told
 
         asked = f"{request.method} {request.path} {self._secrets.digest(value)}"
         answer = self._kept.once(key_of(request), asked, work)
@@ -84,20 +85,22 @@ class SecretRequests:
         self._changed()
         return answer
 
-    def _told(self, one: Secret) -> dict[str, object]:
-        held = self._secrets.held(one.app, one.name, one.version, self._shelf)
-        return {
-            "app": one.app,
-            "name": one.name,
-            "version": one.version,
-            "set_us": one.set_us,
-            "wanted": len(held),
-            "applied": sum(has.version == one.version for has in held),
-            "devices": [
-                {"device": has.device, "version": has.version, "why": has.why}
-                for has in held[:DEVICES_SHOWN_MAX]
-            ],
-        }
+    def _told(self, secrets: Sequence[Secret]) -> list[dict[str, object]]:
+        return [
+            {
+                "app": one.app,
+                "name": one.name,
+                "version": one.version,
+                "set_us": one.set_us,
+                "wanted": len(held),
+                "applied": sum(has.version == one.version for has in held),
+                "devices": [
+                    {"device": has.device, "version": has.version, "why": has.why}
+                    for has in held[:DEVICES_SHOWN_MAX]
+                ],
+            }
+            for one, held in zip(secrets, self._secrets.held(secrets, self._shelf), strict=True)
+        ]
 
 
 def checked_value(value: str) -> str:

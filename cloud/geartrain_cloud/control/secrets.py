@@ -11,7 +11,7 @@ import hashlib
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -273,17 +273,19 @@ class Secrets:
         rows = self._database.rows("SELECT value FROM secrets WHERE app = ? AND name = ?", one.place)
         return self._key.show(rows[0][0], *one.place, one.version)
 
-    def held(self, app: str, name: str, version: int, shelf: Callable[[str], SecretShelf]) -> list[HeldBy]:
-        """The devices that are to have a secret, those that have not the newest one first. shelf: of a device
-        of this machine.
+    def held(self, secrets: Sequence[Secret], shelf: Callable[[str], SecretShelf]) -> list[list[HeldBy]]:
+        """Of each secret, the devices that are to have it, those that have not the newest value first. shelf:
+        of a device of this machine.
         """
-        found = [
-            self._held(device, one, wanted, shelf)
-            for device, wanted in self.wanted().items()
-            for one in wanted
-            if one.place == (app, name)
+        found: dict[Place, list[HeldBy]] = {(one.app, one.name): [] for one in secrets}
+        for device, wanted in self.wanted().items():
+            for one in wanted:
+                if one.place in found:
+                    found[one.place].append(self._held(device, one, wanted, shelf))
+        return [
+            sorted(found[one.app, one.name], key=lambda has: (has.version == one.version, has.device))
+            for one in secrets
         ]
-        return sorted(found, key=lambda one: (one.version == version, one.device))
 
     def _held(
         self, device: str, one: _Wanted, wanted: list[_Wanted], shelf: Callable[[str], SecretShelf]
