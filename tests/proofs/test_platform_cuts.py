@@ -49,6 +49,7 @@ class Fleet:
         self.state, self.chance = folder / "state", random.Random(11)
         self.files = {name: folder / f"{name}.txt" for name in DEVICES}
         self.records: dict[str, list[tuple[str, int]]] = {name: [] for name in DEVICES}
+        self.own = [f"--device-set={name}:readings.path={path}" for name, path in self.files.items()]
         for file in self.files.values():
             file.write_text("")
 
@@ -105,6 +106,23 @@ class Fleet:
                     warm.append((sensor, 2 * value))
         return {"each": each, "warm": warm}
 
+    def check(self, client: Client) -> None:
+        """Once the app has ended, its tables are what they should be."""
+        until_ended(client, "meadow")
+        for table, wanted in self.expected().items():
+            page = client.get(f"/apps/meadow/tables/{table}?limit=10000")
+            assert sorted(map(tuple, page["rows"])) == sorted(wanted), table
+            assert wanted
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+    """One whose flow can be submitted from the working folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GEARTRAIN_KEYS", str(tmp_path / "keys"))
+    (tmp_path / "meadow.py").write_text(MEADOW)
+    return Fleet(tmp_path)
+
 
 def cuts_of(client: Client) -> dict[str, str]:
     """The cut with which each device runs."""
@@ -112,14 +130,7 @@ def cuts_of(client: Client) -> dict[str, str]:
     return {one["device"]: one["cut"] for one in applied if one["cut_applied"]}
 
 
-def test_devices_with_different_cuts_move_a_step_while_they_send(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEARTRAIN_KEYS", str(tmp_path / "keys"))
-    (tmp_path / "meadow.py").write_text(MEADOW)
-    fleet = Fleet(tmp_path)
-    own = [f"--device-set={name}:readings.path={path}" for name, path in fleet.files.items()]
+def test_devices_with_different_cuts_move_a_step_while_they_send(fleet: Fleet) -> None:
     with platform(fleet.state):
         client = client_of(fleet.state)
         for name in DEVICES:
@@ -127,7 +138,7 @@ def test_devices_with_different_cuts_move_a_step_while_they_send(
             gear(fleet.state, "device", "add", name, "--local", "--label", f"kind={kind}")
         fleet.grow(50)
         cuts = ["--cut", "cloud", "--device-cut", "d1:high"]
-        fleet.ask("submit", "meadow:flow", *cuts, *own)
+        fleet.ask("submit", "meadow:flow", *cuts, *fleet.own)
         assert cuts_of(client) == {"d1": "high", "d2": "cloud", "d3": "cloud"}
         refused = fleet.refusal("move", "meadow", "hihg", "--to", "edge", "--devices", "d2")
         assert "has no step 'hihg': it has readings" in refused
@@ -147,27 +158,16 @@ def test_devices_with_different_cuts_move_a_step_while_they_send(
         assert cuts_of(client) == {"d1": "doubled", "d2": "cloud", "d3": "doubled"}
         fleet.grow(20)
         fleet.end()
-        until_ended(client, "meadow")
-        for table, wanted in fleet.expected().items():
-            page = client.get(f"/apps/meadow/tables/{table}?limit=10000")
-            assert sorted(map(tuple, page["rows"])) == sorted(wanted), table
-            assert wanted
+        fleet.check(client)
 
 
-def test_a_step_leaves_a_device_with_what_it_keeps_while_the_host_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEARTRAIN_KEYS", str(tmp_path / "keys"))
-    (tmp_path / "meadow.py").write_text(MEADOW)
-    fleet = Fleet(tmp_path)
-    own = [f"--device-set={name}:readings.path={path}" for name, path in fleet.files.items()]
+def test_a_step_leaves_a_device_with_what_it_keeps_while_the_host_is_killed(fleet: Fleet) -> None:
     with platform(fleet.state):
         client = client_of(fleet.state)
         for name in DEVICES:
             gear(fleet.state, "device", "add", name, "--local")
         fleet.grow(200)
-        fleet.ask("submit", "meadow:flow", "--cut", "cloud", "--device-cut", "d1:sums", *own)
+        fleet.ask("submit", "meadow:flow", "--cut", "cloud", "--device-cut", "d1:sums", *fleet.own)
         dry = fleet.ask("move", "meadow", "sums", "--to", "cloud", "--devices", "d1", "--dry-run")
         keeps = {one["step"]: one["keeps"] for one in dry["moves"]}
         assert (keeps, dry["refusals"]) == ({"by_sensor": False, "sums": True}, [])
@@ -180,29 +180,18 @@ def test_a_step_leaves_a_device_with_what_it_keeps_while_the_host_is_killed(
         until(lambda: cuts_of(client).get("d1") == "cloud", "d1 with the cut of the others")
         fleet.grow(100)
         fleet.end()
-        until_ended(client, "meadow")
-        for table, wanted in fleet.expected().items():
-            page = client.get(f"/apps/meadow/tables/{table}?limit=10000")
-            assert sorted(map(tuple, page["rows"])) == sorted(wanted), table
-            assert wanted
+        fleet.check(client)
         logged = LogReader(fleet.state / "log")
         assert logged.counters()["rows:meadow.1/_state"] == 2
 
 
-def test_a_step_comes_to_a_device_with_what_it_keeps_while_all_around_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEARTRAIN_KEYS", str(tmp_path / "keys"))
-    (tmp_path / "meadow.py").write_text(MEADOW)
-    fleet = Fleet(tmp_path)
-    own = [f"--device-set={name}:readings.path={path}" for name, path in fleet.files.items()]
+def test_a_step_comes_to_a_device_with_what_it_keeps_while_all_around_is_killed(fleet: Fleet) -> None:
     with platform(fleet.state):
         client = client_of(fleet.state)
         for name in DEVICES:
             gear(fleet.state, "device", "add", name, "--local")
         fleet.grow(100)
-        fleet.ask("submit", "meadow:flow", "--cut", "cloud", *own)
+        fleet.ask("submit", "meadow:flow", "--cut", "cloud", *fleet.own)
         for turn, killed in enumerate(("downlink", "ingest", "spark")):
             process = pids(fleet.state)[killed]
             dies = threading.Timer(fleet.chance.uniform(0.5, 3), os.kill, (process, signal.SIGKILL))
@@ -216,11 +205,7 @@ def test_a_step_comes_to_a_device_with_what_it_keeps_while_all_around_is_killed(
             assert cuts_of(client)["d1"] == "cloud"
         fleet.grow(50)
         fleet.end()
-        until_ended(client, "meadow")
-        for table, wanted in fleet.expected().items():
-            page = client.get(f"/apps/meadow/tables/{table}?limit=10000")
-            assert sorted(map(tuple, page["rows"])) == sorted(wanted), table
-            assert wanted
+        fleet.check(client)
         counted = LogReader(fleet.state / "log").counters()
         assert counted["rows:meadow.1/_claims"] >= 6
         assert counted["rows:meadow.1/_state"] >= 2  # a device may have gone on without what came too late
