@@ -64,7 +64,7 @@ class Author:
     def asks_the_device(self) -> None:
         """What the step on the device keeps is as much as has come of it, or more."""
         least = len(self.found())
-        told = json.loads(self.gear("query", APP, "seeing", "s", "--json"))
+        told = json.loads(self.gear("query", APP, "seeing", "s", "--timeout", "50s", "--json"))
         assert (told["device"], told["found"], told["silent"]) == (DEVICE, True, [])
         assert least <= told["state"]["count"] <= ITEMS
 

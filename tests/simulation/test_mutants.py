@@ -48,6 +48,7 @@ RULES: dict[str, str | tuple[str, ...]] = {
     "taken behind the last entry": "ended",
     "members forgotten at a begin": "moves",
     "clock not moved by who comes back": "clock",
+    "waited for since ingest began": "patience",
     "watermarks of a retired device forgotten": "clock",
     "unreadable roster ends ingest": "never restarted",
     "sources that a device lacks not said": "reported",

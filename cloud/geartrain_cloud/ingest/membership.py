@@ -2,7 +2,7 @@
 
 Beside the sequencer. Guarantees: in a flow whose sources all end, no device is ever excluded. Each exclusion
 and readmission is an entry for every source of the device, so the clocks are a function of the log alone.
-Silence counts only while ingest itself could have heard the device.
+Silence counts only while ingest itself could have heard the device, and from when it was assigned.
 """
 
 from __future__ import annotations
@@ -93,10 +93,13 @@ class Membership:
         for stream in self._streams.values():
             flow = self._flows.get(stream.flow)
             if flow is None or flow.bounded or stream.gone is not None:
+                stream.waited_since_s = None
                 continue
+            if stream.waited_since_s is None:
+                stream.waited_since_s = now_s
             has_joined = stream.cursor is not None
             limit_s = flow.idle_after_s if has_joined else flow.join_timeout_s
-            if now_s - max(stream.contact_s, self._listening_s) >= limit_s:
+            if now_s - max(stream.contact_s, stream.waited_since_s, self._listening_s) >= limit_s:
                 what = "nothing was heard of it for" if has_joined else "it did not join within"
                 self._exclude(stream, f"{what} {limit_s:g} s")
 

@@ -39,7 +39,8 @@ class DeviceStream:
     sources: those it has, sorted; channels: those it feeds, sorted; cursor: after the last batch that was
     appended, `durable`: after the last that was committed (None before the first); current: its open epoch;
     candidate: an epoch that has shown itself, but not yet by a first batch with a good digest; contact_us:
-    when anything of the device last arrived, wall clock, 0 before; contact_s: the same, monotonic; greeted:
+    when anything of the device last arrived, wall clock, 0 before; contact_s: the same, monotonic;
+    waited_since_s: when ingest found that it is to wait for it, monotonic; None where it does not; greeted:
     an epoch whose HELLO is answered once its opening is durable; partition: which one its batches go to;
     held: the batch that its open epoch waits with; is_fresh: its newest crossing is that of a fresh spool,
     whose batches have no number until it has heard of it; gone: the device was retired, or its flow is over.
@@ -55,6 +56,7 @@ class DeviceStream:
     candidate: Receiver | None = None
     contact_us: int = 0
     contact_s: float = -math.inf
+    waited_since_s: float | None = None
     greeted: bytes = b""
     partition: int = 0
     held: HeldBatch | None = None

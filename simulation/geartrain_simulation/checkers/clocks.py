@@ -2,8 +2,8 @@
 
 They check I5, on which windows rest. The clock of a channel is the least of the sources above it. It stands
 at or below each record that a spool has taken in for the channel and the log lacks. A device that is assigned
-late holds it where it stands. Late records and those of excluded and retired devices are left out. A source
-ends only by a device that has it.
+late holds it where it stands, and is waited for as long as one that was there from the start. Late records
+and those of excluded and retired devices are left out. A source ends only by a device that has it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ Place = tuple[str, int]
 """(flow, partition)."""
 TIMELESS = (DEAD_LETTERS, LATE, STATE, CLAIMS)
 """Channels whose records lie anywhere in time."""
+COMMIT_S = 1.5
+"""Virtual seconds by which an entry may be committed after what it says."""
 
 
 class Clocks:
@@ -47,6 +49,12 @@ class Clocks:
         self.latecomers: set[str] = set()
         """Devices that were assigned when a clock had moved: so may theirs."""
         self._floors: dict[tuple[str, str, str], int] = {}
+        self._assigned_s: dict[tuple[str, str], float] = {}
+        self._patience: tuple[Callable[[], float], float] | None = None
+
+    def waits(self, now_s: Callable[[], float], least_s: float) -> None:
+        """Check that no device is excluded within `least_s` seconds of its assignment, by `now_s`."""
+        self._patience = now_s, least_s
 
     def committed(self, change: LedgerChange) -> None:
         """Check the entries that the ledger has just made durable."""
@@ -75,6 +83,7 @@ class Clocks:
             detail = f"entry {entry.number} of {entry.channel} has rows of {entry.device}, which is excluded"
             self._breach("readmitted", detail)
         live = self._live.setdefault((entry.flow, entry.source), {})
+        self._check_patience(entry)
         if entry.kind in (EntryKind.ASSIGNED, EntryKind.READMITTED):
             live.setdefault(entry.device, set()).add(entry.partition)
             floor = self._floors[entry.device, entry.flow, entry.source] = entry.clock([entry.source])
@@ -88,6 +97,18 @@ class Clocks:
             live.pop(entry.device, None)
             if entry.kind is EntryKind.EXCLUDED:
                 self.excused.add(entry.device)
+
+    def _check_patience(self, entry: Entry) -> None:
+        if self._patience is None:
+            return
+        (now_s, least_s), place = self._patience, (entry.device, entry.flow)
+        if entry.kind is EntryKind.ASSIGNED:
+            self._assigned_s[place] = now_s()
+        elif entry.kind is EntryKind.EXCLUDED and place in self._assigned_s:
+            waited_s = now_s() - self._assigned_s[place]
+            if waited_s < least_s - COMMIT_S:
+                detail = f"{entry.device} is excluded {waited_s:.1f} s after it was assigned to {entry.flow}"
+                self._breach("patience", detail)
 
     def _is_live(self, flow: str, device: str, channel: str) -> bool:
         """Whether the clock of a source above a channel waits for a device."""

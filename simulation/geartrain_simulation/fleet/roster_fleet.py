@@ -79,6 +79,8 @@ class RosterFleet:
         self.checkers = Checkers(self.world, self.broker, self.platter, self.ledger, above)
         self.moved: dict[str, int] = {}
         self._config = self._ingest_config(random)
+        least_s = min(self._document.join_timeout_s, self._document.idle_after_s)
+        self.checkers.clocks.waits(self.world.loop.time, least_s)
         self.ingest = self.world.node(INGEST, self._ingest)
         self.ingest.on_power_loss(self.platter.power_loss)
         self.lives = {instance: self._lives(instance) for instance in self.instances}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from geartrain_cloud.ingest import following, ingest, recovery
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.following import Following
 from geartrain_cloud.ingest.group import Group
+from geartrain_cloud.ingest.membership import Membership
 from geartrain_cloud.ingest.roster import Followed
 from geartrain_cloud.log.part import partition_of
 from geartrain_cloud.ports import EntryKind
@@ -146,6 +148,20 @@ def _revision_left_out(patches: Patches) -> None:
     patches.replace(following, "crossings", make)
 
 
+def _waited_for_since_ingest_began(patches: Patches) -> None:
+    """Whoever is assigned later than a device may take to join is excluded at once."""
+
+    def make(right: Any) -> Any:
+        def check(self: Membership) -> None:
+            for stream in self._streams.values():
+                stream.waited_since_s = -math.inf
+            right(self)
+
+        return check
+
+    patches.replace(Membership, "check", make)
+
+
 OF_ROSTERS = [
     Mutant("retired without an entry", _retired_without_an_entry, _run),
     Mutant("rows of a retired device taken", _rows_of_a_retired_device_taken, _run),
@@ -158,4 +174,5 @@ OF_ROSTERS = [
     Mutant("revisions forgotten at a begin", _revisions_forgotten_at_a_begin, _run),
     Mutant("revision in the first partition alone", _revision_in_the_first_partition_alone, _run),
     Mutant("revision left out", _revision_left_out, _run),
+    Mutant("waited for since ingest began", _waited_for_since_ingest_began, _run),
 ]
