@@ -34,10 +34,11 @@ dist: $(STAMP) ## Build wheels and sdists of all parts into dist/, the same byte
 	@PYTHON=$(BIN)/python scripts/dist
 
 proofs: $(STAMP) ## Run the long tests, and the benchmarks at 1 % for their results only
-	@$(PYTEST) $(SIDE_BY_SIDE) tests/proofs --durations=15 $(ARGS)
-	@GEARTRAIN_BENCH_SIZE=0.01 $(PYTEST) tests/bench -s $(ARGS)
+	@GEARTRAIN_BENCH_SIZE=0.01 $(PYTEST) $(SIDE_BY_SIDE) tests/proofs tests/bench -m "not long" --durations=15 $(ARGS)
 
-proofs-long: fuzz states seeds revisions ## Run fuzz, states, seeds and revisions in full, one after the other, which takes about a day
+proofs-long: $(STAMP) ## Run the long forms of proofs, then fuzz, states, seeds and revisions in full, which takes about a day
+	@$(PYTEST) $(SIDE_BY_SIDE) tests/proofs -m long --durations=15 $(ARGS)
+	@$(MAKE) fuzz states seeds revisions ARGS=
 
 faults: $(STAMP) ## Run the fault suite on real processes, and print one table (one fault: make faults ARGS="clock")
 	@$(BIN)/python -m tests.process.suite $(ARGS)

@@ -1,7 +1,7 @@
 """Power lost at every step of a spool and of a log, on real files: whatever the disk may leave is recovered.
 
 The real spool, ingest and ledger work on real files; what they write is mirrored, and at each step the states
-that a disk may leave of what is not synced yet are built and opened again by the same classes. Here a few
+that a disk may leave of what is not synced yet are built and opened again by the same classes. Here a
 thousand states; `python -m tests.proofs.test_crash_states 20000` takes as many as are asked for.
 """
 
@@ -36,7 +36,7 @@ from tests.cloud.fleet import FLOW, LoopNet, TestDevice, make_config
 
 BATCHES = 24
 ROWS = 2
-STATES_IN_CI = 2_000
+STATES_IN_CI = 1_000
 STEPS = 90
 """About so many times as many states are recovered as of each step."""
 SPLIT = ("quotes", "device-1")

@@ -85,6 +85,7 @@ def test_every_cut_between_gives_the_same_on_one_platform(
         check_tables(tables_of(places, apps[cut].instance), frame, period)
 
 
+@pytest.mark.long
 def test_kills_while_spark_keeps_state_and_ctrl_c_leave_the_bytes_as_they_are(
     tmp_path: Path, frame: pd.DataFrame, broker_kind: Literal["mosquitto", "amqtt"]
 ) -> None:

@@ -11,15 +11,15 @@ import pytest
 from tests.security.fuzz import READERS
 
 COUNTS = {
-    "wire": 20_000,
-    "sensors": 10_000,
-    "syslog": 20_000,
-    "serial": 20_000,
-    "spool": 1_500,
-    "publishes": 5_000,
-    "requests": 3_000,
-    "device_requests": 2_000,
-    "sharing": 10_000,
+    "wire": 5_000,
+    "sensors": 3_000,
+    "syslog": 5_000,
+    "serial": 5_000,
+    "spool": 500,
+    "publishes": 2_000,
+    "requests": 1_000,
+    "device_requests": 1_000,
+    "sharing": 3_000,
 }
 
 

@@ -1,6 +1,6 @@
 """The long form of the property of mixed cuts: many more random flows against the naive reference.
 
-Devices have cuts of their own, or go from one to another.
+Devices have cuts of their own, or go from one to another. `make proofs-long` takes four times as many.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
 from tests.reference.comparison import check_mixed, check_moving
 from tests.reference.flows import Case, cases, split_cases
 
-FLOWS, SPLIT_FLOWS = 1_000, 200
+FLOWS, SPLIT_FLOWS, LONG = 250, 50, 4
 CORES = 2
 """What CI has: each takes its part of the flows, from a seed of its own."""
 FIRST_SEED = 100
@@ -40,8 +41,9 @@ def check_flows(part: int, count: int, split: int) -> int:
     return seen
 
 
-def test_many_random_flows_give_the_same_whichever_device_has_which_cut() -> None:
+@pytest.mark.parametrize("times", [1, pytest.param(LONG, marks=pytest.mark.long)])
+def test_many_random_flows_give_the_same_whichever_device_has_which_cut(times: int) -> None:
     with ProcessPoolExecutor(CORES, mp_context=get_context("spawn")) as pool:
-        counts = FLOWS // CORES, SPLIT_FLOWS // CORES
+        counts = times * FLOWS // CORES, times * SPLIT_FLOWS // CORES
         parts = [pool.submit(check_flows, part, *counts) for part in range(CORES)]
-        assert sum(part.result() for part in parts) >= FLOWS + SPLIT_FLOWS
+        assert sum(part.result() for part in parts) >= times * (FLOWS + SPLIT_FLOWS)

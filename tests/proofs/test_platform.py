@@ -101,6 +101,7 @@ def until_ended(client: Client, name: str) -> None:
     until(lambda: client.get(f"/apps/{name}")["state"] == "ended", f"the end of {name}")
 
 
+@pytest.mark.long
 def test_two_apps_on_two_devices_are_exact_though_all_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

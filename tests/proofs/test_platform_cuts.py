@@ -161,6 +161,7 @@ def test_devices_with_different_cuts_move_a_step_while_they_send(fleet: Fleet) -
         fleet.check(client)
 
 
+@pytest.mark.long
 def test_a_step_leaves_a_device_with_what_it_keeps_while_the_host_is_killed(fleet: Fleet) -> None:
     with platform(fleet.state):
         client = client_of(fleet.state)

@@ -182,6 +182,7 @@ def beside(*work: Callable[[], None]) -> list[threading.Thread]:
     return threads
 
 
+@pytest.mark.long
 def test_devices_get_other_steps_and_the_former_ones_back_though_agents_and_ingest_die(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

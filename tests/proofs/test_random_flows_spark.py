@@ -1,7 +1,8 @@
-"""I1 on real Spark: forty random flows with every operator at least twice, two cuts of each, against the
-reference; twenty flows run side by side, and one run in four is stopped and goes on from its checkpoint.
+"""I1 on real Spark: forty random flows with every operator at least twice, against the reference.
 
-Three more runs have devices with cuts of their own.
+Twenty flows run side by side, and one run is stopped and goes on from its checkpoint. One more run has
+devices with cuts of their own. The long form runs a second cut of each flow, and two more runs of such
+devices.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import pkgutil
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -30,8 +32,13 @@ MIXED = {"arrival", "union"}
 
 FLOWS = 40
 TOGETHER = 20
-RUNS = 4
-MIXED_RUNS = 3
+RUNS, RUNS_LONG = 2, 2
+MIXED_RUNS, MIXED_RUNS_LONG = 1, 2
+
+
+def numbers(runs: int, more: int) -> list[Any]:
+    """The numbers of all runs; those after the first `runs` are of the long form."""
+    return [*range(runs), *(pytest.param(runs + one, marks=pytest.mark.long) for one in range(more))]
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +75,14 @@ def test_every_operator_is_run_in_two_flows_at_least(flows: list[Case]) -> None:
     assert {kind for kind in (all_kinds() | {NATIVE}) - LOW_LEVEL - MIXED if seen[kind] < 2} == set()
 
 
-@pytest.mark.parametrize("number", range(RUNS))
+@pytest.mark.parametrize("number", numbers(RUNS, RUNS_LONG))
 def test_flows_on_spark_equal_the_reference(
     spark: SparkSession, tmp_path: Path, flows: list[Case], number: int
 ) -> None:
     check_flows(spark, tmp_path, group_of(flows, number), number, restart=number == 0)
 
 
-@pytest.mark.parametrize("number", range(MIXED_RUNS))
+@pytest.mark.parametrize("number", numbers(MIXED_RUNS, MIXED_RUNS_LONG))
 def test_flows_on_spark_whose_devices_have_cuts_of_their_own_equal_the_reference(
     spark: SparkSession, tmp_path: Path, flows: list[Case], number: int
 ) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.hosting.in_process import Seen, check_flow
 
-FIRST, FLOWS, SCHEDULES = 100, 60, 3
+FIRST, FLOWS, SCHEDULES = 100, 20, 3
 CORES = 2
 
 
@@ -34,9 +34,9 @@ def _check(number: int) -> Seen:
 def test_many_flows_go_through_revisions_as_the_reference_does() -> None:
     seen = check_flows(FIRST, FLOWS)
     assert seen.flows > FLOWS / 2
-    assert seen.rows > 10_000
-    assert seen.killed > 100
-    assert seen.scaled > 100
+    assert seen.rows > 160 * FLOWS
+    assert seen.killed > 2 * FLOWS
+    assert seen.scaled > 2 * FLOWS
     assert seen.migrated
 
 

@@ -45,7 +45,9 @@ def has_brought(log: RevisedLog, folder: Path, revision: int) -> bool:
     return revision == 1 or len(LogReader(folder).boundary(APP, revision)) == log.partitions
 
 
-@pytest.mark.parametrize("number", FLOWS)
+@pytest.mark.parametrize(
+    "number", [FLOWS[0], *(pytest.param(one, marks=pytest.mark.long) for one in FLOWS[1:])]
+)
 def test_each_record_is_run_by_the_revision_of_its_place_in_the_log(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:

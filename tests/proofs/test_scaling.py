@@ -103,6 +103,7 @@ def assert_tables_so_far(wanted: Wanted, log: MillLog) -> None:
     assert sorted(found) == sorted(expected(log)["each_sum"])
 
 
+@pytest.mark.long
 def test_kill_9_at_each_step_to_other_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted, log = river(tmp_path, monkeypatch)
     process = Process(wanted)
