@@ -25,7 +25,7 @@ demo-traffic: $(STAMP) ## Run the traffic demo on a simulated city (options: mak
 	@$(BIN)/gear demo traffic $(ARGS)
 
 test: $(STAMP) ## Run all tests but the long ones (options: make test ARGS="-k wire")
-	@$(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/proofs --ignore=tests/bench --durations=15 $(ARGS)
+	@$(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/proofs --ignore=tests/bench -m "not long" --durations=15 $(ARGS)
 
 lint: $(STAMP) ## Check format, lint and types of all code
 	@PYTHON=$(BIN)/python scripts/lint
@@ -36,8 +36,8 @@ dist: $(STAMP) ## Build wheels and sdists of all parts into dist/, the same byte
 proofs: $(STAMP) ## Run the long tests, and the benchmarks at 1 % for their results only
 	@GEARTRAIN_BENCH_SIZE=0.01 $(PYTEST) $(SIDE_BY_SIDE) tests/proofs tests/bench -m "not long" --durations=15 $(ARGS)
 
-proofs-long: $(STAMP) ## Run the long forms of proofs, then fuzz, states, seeds and revisions in full, which takes about a day
-	@$(PYTEST) $(SIDE_BY_SIDE) tests/proofs -m long --durations=15 $(ARGS)
+proofs-long: $(STAMP) ## Run all that is marked long, then fuzz, states, seeds and revisions in full, which takes about a day
+	@$(PYTEST) $(SIDE_BY_SIDE) tests -m long --durations=15 $(ARGS)
 	@$(MAKE) fuzz states seeds revisions ARGS=
 
 faults: $(STAMP) ## Run the fault suite on real processes, and print one table (one fault: make faults ARGS="clock")

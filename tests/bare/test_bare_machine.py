@@ -25,7 +25,7 @@ PART = (
     "tests/pages/test_page_process.py",
     "tests/process/test_proxy.py",
     "tests/security/test_demo_broker.py",
-    "tests/sinks",
+    "tests/sinks/test_table_retention.py",
 )
 """Tests that take any broker, and tests of each program."""
 

@@ -222,4 +222,4 @@ def test_ctrl_c_says_what_stands_where_and_the_run_can_go_on(tmp_path: Path) -> 
     assert last == "gear: stopped by SIGINT"
     assert (
         json.loads((places.folder / "demo.json").read_text())["finished"] is False
-    )  # test_own_prices goes on
+    )  # test_demo_own_prices goes on

@@ -32,6 +32,9 @@ from geartrain_cloud.sinks.tables import rows
 
 FLOW = "geartrain_examples.stocks.flow:flow"
 
+ROOT_COMMAND = get_command(app)
+"""Made once: it takes as long as `gear` takes to start."""
+
 Capture = pytest.CaptureFixture[str]
 
 
@@ -55,7 +58,7 @@ def gear(arguments: Sequence[str], capsys: Capture) -> tuple[int, str, str]:
 
 def commands(path: tuple[str, ...] = (), command: Any = None) -> Iterator[tuple[str, ...]]:
     """Every command of `gear` but the demos, which packages bring with them."""
-    command = get_command(app) if command is None else command
+    command = ROOT_COMMAND if command is None else command
     if not isinstance(command, TyperGroup):
         yield path
         return
@@ -64,7 +67,10 @@ def commands(path: tuple[str, ...] = (), command: Any = None) -> Iterator[tuple[
             yield from commands((*path, name), command.get_command(Context(command), name))
 
 
-def test_help_of_every_command_has_examples_that_can_be_read(capsys: Capture) -> None:
+def test_help_of_every_command_has_examples_that_can_be_read(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("geartrain_client.cli.app.app", ROOT_COMMAND)  # which each call would make anew
     known = list(commands())
     assert {("run",), ("device", "ls"), ("deadletters", "show")} <= set(known)
     for path in [*known, ("demo", "stocks")]:
@@ -75,7 +81,7 @@ def test_help_of_every_command_has_examples_that_can_be_read(capsys: Capture) ->
         for example in examples:
             words = shlex.split(example.partition("   (")[0])[1:]
             assert tuple(words[: len(path)]) == path
-            command: Any = get_command(app)
+            command: Any = ROOT_COMMAND
             for name in path:
                 command = command.get_command(Context(command), name)
             command.make_context("gear", words[len(path) :])  # refuses an option that there is not

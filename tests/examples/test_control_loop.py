@@ -1,4 +1,7 @@
-"""The control loop: each tank gets its own commands, once, also when the broker and others are killed."""
+"""The control loop: each tank gets its own commands, once, also when the broker and others are killed.
+
+tests/proofs/test_platform_down.py is the small form of the kills.
+"""
 
 from __future__ import annotations
 
@@ -73,6 +76,7 @@ def test_the_plan_says_what_goes_down() -> None:
     assert plan.reason(plan.graph["command_down"]).rule is Rule.DEALS
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.spark
 def test_every_command_arrives_once_while_broker_sender_and_agents_are_killed(

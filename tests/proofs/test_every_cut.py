@@ -1,7 +1,7 @@
 """The stock flow under every legal cut over the real path, and kills while Spark keeps state.
 
-The long form of tests/demo: there the cut `edge`, here `cloud` and all cuts between them. Under `cloud` every
-process is killed while Spark keeps the state, at a pace that Ctrl-C ends and a second `gear` takes up.
+Beside test_demo_end_to_end.py: there the cut `edge`, here `cloud` and all cuts between them. Under `cloud`
+every process is killed while Spark keeps the state, at a pace that Ctrl-C ends and a second `gear` takes up.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Its output is compared with pandas, byte for byte, and so is that of `gear run`. Agent, ingest, broker,
 control and the Spark host are killed with SIGKILL, each once in mid-replay. The other cuts are in
-tests/proofs/test_every_cut.py, and test_own_prices.py runs the cut `cloud` on the broker that comes along.
+test_every_cut.py, and test_demo_own_prices.py runs the cut `cloud` on the broker that comes along.
 """
 
 from __future__ import annotations

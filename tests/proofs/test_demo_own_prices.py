@@ -122,7 +122,7 @@ def stopped_by_ctrl_c(arguments: list[str], places: PlatformPlaces) -> None:
 
 @pytest.mark.slow
 def test_killed_stopped_resumed(prices: Path, frame: pd.DataFrame, tmp_path: Path) -> None:
-    """On the broker that comes along: test_end_to_end.py takes mosquitto where it is."""
+    """On the broker that comes along: test_demo_end_to_end.py takes mosquitto where it is."""
     places = PlatformPlaces(tmp_path / "state")
     common = ["demo", "stocks", "--state", str(places.folder)]
     at_work = [*common, "--broker", "amqtt", "--no-page"]
