@@ -252,7 +252,11 @@ def test_the_agent_of_the_release_is_the_release(old_python: Path, sources_of_ol
     assert Path(file).read_bytes() != (ROOT / "edge/geartrain_edge/agent/agent.py").read_bytes()
 
 
-@pytest.mark.parametrize("fleet", [["old-1"], ["old-1", "new-1", "old-2"]], ids=["old", "mixed"])
+@pytest.mark.parametrize(
+    "fleet",
+    [pytest.param(["old-1"], marks=pytest.mark.long), ["old-1", "new-1", "old-2"]],
+    ids=["old", "mixed"],
+)
 def test_ingest_of_today_serves_agents_of_the_release(story: Story, fleet: list[str]) -> None:
     for seed, device in enumerate(fleet):
         story.write_files(device, seed)

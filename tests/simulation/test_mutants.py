@@ -154,6 +154,12 @@ FOUND_BY = {
     "fresh epoch from position 0": 64,
     "stale epoch's ack accepted": 41,
     "merge deletes a file in use": 90,
+    "commit of new code not heard": 8,
+    "crossing taken before the cloud": 15,
+    "fresh spool takes the former number": 36,
+    "epoch from before a crossing opened": 40,
+    "hello says the last number": 64,
+    "crossing shed": 77,
 }
 """Seeds that find faults which take many: tried first, since each world before them takes time and finds
 nothing. Where one no longer does, all seeds are tried as for the others.
