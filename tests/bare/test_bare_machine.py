@@ -26,6 +26,8 @@ PART = (
     "tests/process/test_proxy.py",
     "tests/security/test_demo_broker.py",
     "tests/sinks/test_table_retention.py",
+    "tests/sinks/test_binding.py",
+    "tests/sinks/test_tables.py",
 )
 """Tests that take any broker, and tests of each program."""
 
