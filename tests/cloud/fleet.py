@@ -141,12 +141,13 @@ class TestDevice:
         )
         return self.batch(self.header(BatchKind.CROSSING), body)
 
-    def hello(self, ordinal: int = 1, *fresh: str) -> bytes:
+    def hello(self, ordinal: int = 1, *fresh: str, revision: int = 0) -> bytes:
         """The question where the device stands, of an epoch that takes itself for the `ordinal`-th; `fresh`:
-        what runs there, of a new spool.
+        what runs there, of a new spool; revision: the number of that.
         """
         header = replace(self.header(BatchKind.HELLO), seq=0, ordinal=ordinal, fresh=bool(fresh))
-        return self.unsequenced(header, encode_crossing(Crossing(fresh), {}) if fresh else b"")
+        body = encode_crossing(Crossing(fresh, number=revision), {}) if fresh else b""
+        return self.unsequenced(header, body)
 
     def answer_schemas(self, schemas: Mapping[str, Schema]) -> bytes:
         """A SCHEMA batch without a seq."""

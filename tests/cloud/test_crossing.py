@@ -91,6 +91,64 @@ def test_a_fresh_spool_is_a_crossing_of_its_own(tmp_path: Path) -> None:
     assert crossings(reader)[1:] == [(2, "a fresh spool: cut quotes, revision not said")]
 
 
+def test_the_log_says_what_each_spool_runs_of_a_device_that_never_went_over(tmp_path: Path) -> None:
+    async def scenario(world: Running, device: TestDevice) -> None:
+        fresh, former = TestDevice(epoch=b"epoch--2"), TestDevice(epoch=b"former--")
+        world.net.deliver(device.topic, device.hello(1, "quotes", revision=1), device.schemas())
+        await world.net.acked(device)
+        world.net.deliver(fresh.topic, fresh.hello(2, "quotes", revision=1), fresh.schemas())
+        await world.net.acked(fresh)
+        assert {w.crossing for w in world.net.welcomes(fresh) if w.epoch == fresh.epoch} == {1}
+        world.net.deliver(former.topic, former.hello(3))  # of the first spool, which was found again
+        await world.net.until(lambda: bool(world.net.nacks(former)))
+        assert world.net.nacks(former)[-1].reason is NackReason.SET_BACK
+
+    reader = play(tmp_path, scenario)
+    (joined,) = [e.detail for e in reader.entries(FLOW, "0", 0, 99) if e.kind is EntryKind.JOINED]
+    assert joined == "the first epoch of the device: cut quotes, revision 1, not said"
+    assert crossings(reader) == [(1, "a fresh spool: cut quotes, revision 1, not said")]
+
+
+def test_a_spool_from_before_its_first_welcome_is_not_taken_for_one_that_has_gone_over(
+    tmp_path: Path,
+) -> None:
+    device = TestDevice()
+
+    async def story() -> None:
+        async with running(make_config(tmp_path)) as world, asyncio.timeout(PATIENCE_S):
+            hello = device.hello(1, "quotes")
+            world.net.deliver(device.topic, hello, device.schemas(), hello)
+            await world.net.acked(device)
+            assert not world.net.nacks(device)
+            world.net.deliver(device.topic, device.cross("quotes", "high"))
+            await world.net.acked(device)
+        async with running(make_config(tmp_path)) as world, asyncio.timeout(PATIENCE_S):
+            world.net.deliver(device.topic, hello)
+            said = (NackReason.SET_BACK, device.epoch, 1)
+            nacks = world.net.nacks
+            await world.net.until(lambda: said in [(n.reason, n.epoch, n.seq) for n in nacks(device)])
+            assert not world.net.welcomes(device)
+
+    asyncio.run(story())
+
+
+def test_a_fresh_spool_that_has_not_gone_over_is_welcomed_again_after_a_restart(tmp_path: Path) -> None:
+    device, fresh = TestDevice(), TestDevice(epoch=b"epoch--2")
+
+    async def story() -> None:
+        async with running(make_config(tmp_path)) as world, asyncio.timeout(PATIENCE_S):
+            await begin(world, device)
+            world.net.deliver(fresh.topic, fresh.hello(2, "quotes"))
+            await world.net.until(lambda: fresh.epoch in (w.epoch for w in world.net.welcomes(fresh)))
+        async with running(make_config(tmp_path)) as world, asyncio.timeout(PATIENCE_S):
+            world.net.deliver(fresh.topic, fresh.hello(2, "quotes"), fresh.schemas())
+            await world.net.acked(fresh)
+            assert {w.crossing for w in world.net.welcomes(fresh)} == {2}
+            assert NackReason.SET_BACK not in {nack.reason for nack in world.net.nacks(fresh)}
+
+    asyncio.run(story())
+
+
 def test_a_batch_from_before_a_crossing_closes_its_epoch_and_a_lost_crossing_is_said(tmp_path: Path) -> None:
     async def scenario(world: Running, device: TestDevice) -> None:
         await begin(world, device)

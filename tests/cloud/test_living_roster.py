@@ -411,6 +411,29 @@ def test_a_later_revision_brings_channels_and_takes_none_away(tmp_path: Path) ->
     assert "which only a new instance may" in why
 
 
+def test_a_fresh_spool_waits_until_the_log_has_brought_its_revision(tmp_path: Path) -> None:
+    device = device_of("device-1")
+
+    async def story() -> None:
+        async with following(tmp_path) as (found, roster):
+            roster.put(FLOW, document("device-1"))
+            await logged(tmp_path, EntryKind.ASSIGNED)
+            hello = device.hello(1, "quotes", revision=2)
+            found.net.deliver(device.topic, hello)
+            await found.counted(Counter.HELD_HELLOS, 1)
+            (nack,) = found.net.nacks(device)
+            assert (nack.reason, nack.seq) == (NackReason.HOLD, 1)
+            assert not found.net.welcomes(device)
+            roster.put(FLOW, document("device-1", revision=2))
+            await logged(tmp_path, EntryKind.REVISION)
+            found.net.deliver(device.topic, hello, device.schemas(), device.quotes(1.0))
+            await found.net.acked(device)
+
+    asyncio.run(story())
+    ways = (EntryKind.REVISION, EntryKind.JOINED, EntryKind.ROWS)
+    assert [entry.kind for entry in entries(tmp_path) if entry.kind in ways] == list(ways)
+
+
 def test_a_device_keeps_what_it_sends_by_a_revision_that_the_log_has_not_brought(tmp_path: Path) -> None:
     device = device_of("device-1")
 

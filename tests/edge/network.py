@@ -54,7 +54,10 @@ class NaiveIngest:
         self.sources: dict[str, int] = {}
         self.schemas: dict[str, Schema] = {}
         self.epoch, self.seq, self.digest = b"", 0, FIRST_DIGEST
-        self.ordinal = 0
+        self.ordinal = self.opened_at = 0
+        """How many epochs there were, and how many crossings as the last of them was opened."""
+        self.begun: list[tuple[str, ...]] = []
+        """What each fresh spool was begun with, as its hello says."""
         self.closed: list[bytes] = []
         self.counts: list[int] = []
         self.doubles = self.gaps = self.gap_records = self.announced_again = 0
@@ -131,10 +134,15 @@ class NaiveIngest:
                 return [Offer(header.flow, header.epoch, self.ordinal + 1, 1)]
             if not header.fresh and header.crossing < number:
                 return [Nack(header.flow, header.epoch, number, NackReason.SET_BACK, 1)]
-            if header.fresh and number:
+            if header.fresh:
+                self.begun.append(decode_crossing(envelope.body)[0].cut)
+            if header.fresh and self.epoch:
                 number += 1
-                self.crossings.append((number, decode_crossing(envelope.body)[0].cut))
+                self.crossings.append((number, self.begun[-1]))
             self._open(header.epoch)
+            self.opened_at = number
+        elif header.fresh and number > self.opened_at:
+            return [Nack(header.flow, header.epoch, number, NackReason.SET_BACK, 1)]
         where = (self.positions, self.watermarks_ever, 1)
         return [Welcome(header.flow, header.epoch, *where, crossing=number)]
 

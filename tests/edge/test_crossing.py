@@ -141,6 +141,23 @@ def test_a_spool_from_before_a_crossing_stops_by_name_and_a_fresh_one_goes_on(tm
     assert {number for number in range(ROWS) if number % 10 >= 5} <= set(came)
 
 
+def test_a_spool_from_before_its_first_welcome_stops_once_it_has_gone_over_elsewhere(tmp_path: Path) -> None:
+    path, copy, ingest = tmp_path / "spool.sqlite", tmp_path / "copy.sqlite", both()
+    with pytest.raises(KilledError):  # as it notes the welcome
+        run(agent_of(CLOUD, MortalSpool(path, 2), MemoryNet(ingest)).run())
+    assert ingest.hellos > 0
+    shutil.copy(path, copy)
+    half_way(path, ingest)
+    half_way(path, ingest, plan=EDGE, rows=2 * ROWS // 3)
+    assert [number for number, _ in ingest.crossings] == [1]
+    for plan in (CLOUD, EDGE):
+        older = tmp_path / f"{len(plan.edge)}.sqlite"
+        shutil.copy(copy, older)
+        with pytest.raises(AlarmError, match="copied from before crossing 1 of flow fleet"):
+            run(agent_of(plan, older, MemoryNet(ingest), seed=5).run())
+    assert len(ingest.closed) == 0
+
+
 def test_it_goes_back_and_forth_with_numbers_that_go_up_by_one(tmp_path: Path) -> None:
     path, ingest = tmp_path / "spool.sqlite", both()
     for turn, plan in enumerate((CLOUD, EDGE, CLOUD, EDGE, CLOUD)):

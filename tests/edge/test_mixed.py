@@ -135,6 +135,65 @@ def test_the_one_waits_for_the_welcome_and_the_other_does_not(tmp_path: Path) ->
     assert set(ingest.watermarks.values()) == {END_OF_TIME}
 
 
+def louder(knock: Reading) -> Reading:
+    return Reading(knock.sensor, 1_000 + knock.level)
+
+
+def door_of(cut: str) -> Plan:
+    """Knocks, from the device as they are, or as a step there makes them."""
+    flow = Flow("fleet")
+    flow.source("door", Door(), out=Reading).map(louder, name="louder").sink("loud", Table("loud"))
+    return make_plan(flow.graph(), cut)
+
+
+class Unanswered(MemoryNet):
+    """What it is sent arrives, or does not; nothing is answered."""
+
+    def __init__(self, ingest: NaiveIngest, *, arrives: bool) -> None:
+        super().__init__(ingest)
+        self.arrives, self.hellos = arrives, 0
+
+    def answers(self, payload: bytes) -> list[Control]:
+        self.hellos += 1
+        return super().answers(payload)[:0] if self.arrives else []
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_device_goes_over_with_its_first_welcome_and_reads_nothing_before(
+    tmp_path: Path, heard: bool
+) -> None:
+    """What it had read by then stands before the crossing, whether ingest has heard of it or not."""
+    cloud, edge = door_of("cloud"), door_of("edge")
+    path, ingest = tmp_path / "spool.sqlite", NaiveIngest(cloud)
+    ingest.add(edge)
+    Door.last = ENDLESS
+    first = agent_of(cloud, path, Unanswered(ingest, arrives=heard))
+    net = Unanswered(ingest, arrives=False)
+    second = agent_of(edge, path, net, seed=2)
+
+    async def unanswered() -> None:
+        task = asyncio.create_task(first.run())
+        await until(lambda: first.status().counters.get("rows.door", 0) > 20)
+        first.stop()
+        await task
+        knocked = next(Door.serial)
+        task = asyncio.create_task(second.run())
+        await until(lambda: net.hellos > 1)
+        assert second.status().state == "greeting"
+        second.stop()
+        await task
+        assert next(Door.serial) == knocked + 1
+
+    run(unanswered())
+    assert bool(ingest.begun) == heard
+    knock_on(60)
+    assert run(agent_of(edge, path, MemoryNet(ingest), seed=3).run())
+    assert ingest.begun == [tuple(sorted(cloud.edge))]
+    assert ingest.crossings == [(1, tuple(sorted(edge.edge)))]
+    assert len(ingest.rows["door"]) == first.status().counters["rows.door"]
+    assert len(ingest.rows["louder"]) > 20
+
+
 def test_origins_stay_unique_when_a_spool_is_lost_and_counts_anew(tmp_path: Path) -> None:
     """Three spools one after the other; what cannot be read again says of which one it is."""
     plan = mixed()

@@ -96,17 +96,34 @@ class Content:
             number = decode_crossing(arrival.envelope.body)[0].number if is_crossing else 0
         except WireError:
             return None  # it is quarantined for that
-        if number > (brought := self._of(stream).revision):
-            return "", (
-                f"the device goes over to revision {number} of flow {stream.flow}, and the log has brought "
-                f"revision {brought}: it goes on once ingest has logged that one"
-            )
+        if why := self._not_brought(stream, number):
+            return "", f"the device goes over to {why}"
         for channel, schema in sorted(announced.items()):
             known = self._schemas.get((stream.flow, channel))
             first = "" if known is None else known.schema_id
             if why := self._differs(stream.flow, channel, schema.schema_id, first):
                 return channel, why
         return None
+
+    def _not_brought(self, stream: DeviceStream, number: int) -> str:
+        """Why a device does not run a revision yet, "" where the log has brought it."""
+        if number <= (brought := self._of(stream).revision):
+            return ""
+        return (
+            f"revision {number} of flow {stream.flow}, and the log has brought revision {brought}: it goes "
+            "on once ingest has logged that one"
+        )
+
+    def ahead(self, stream: DeviceStream, arrival: Arrival) -> str:
+        """Why a fresh spool is not heard yet, by its hello; "" where it is."""
+        if stream.gone is not None or not arrival.header.fresh:
+            return ""
+        try:
+            number = decode_crossing(arrival.envelope.body)[0].number
+        except WireError:
+            return ""  # the log says that it cannot be decoded
+        why = self._not_brought(stream, number)
+        return why and f"the device runs {why}"
 
     def _differs(self, flow: str, channel: str, schema_id: str, first: str = "") -> str:
         """Why a flow does not have a channel with this schema, "" where it does; first: the schema that it
@@ -216,23 +233,30 @@ class Content:
         self._counters.add(Counter.CROSSINGS)
         self.note(stream, EntryKind.CROSSING, header.epoch, header.crossing, said)
 
-    def begin(self, stream: DeviceStream, before: int, arrival: Arrival) -> int:
-        """The number of crossings of a device as an epoch begins, given that which the log has of it.
-
-        A fresh spool goes over to what it runs, for nothing of the one before it can come any more.
-        """
-        header = arrival.header
-        stream.is_fresh = header.fresh and before > 0
-        if not stream.is_fresh:
-            self._note_lost_crossings(stream, before, header.crossing, header.epoch)
-            return max(before, header.crossing)
+    @staticmethod
+    def runs(hello: Arrival) -> str:
+        """What a fresh spool runs, by its hello; "" of any other."""
+        if not hello.header.fresh:
+            return ""
         try:
-            said = str(decode_crossing(arrival.envelope.body)[0])
+            return str(decode_crossing(hello.envelope.body)[0])
         except WireError:
-            said = "what it runs cannot be decoded"
+            return "what it runs cannot be decoded"
+
+    def begin(self, stream: DeviceStream, before: AckCursor | None, hello: Header, runs: str) -> int:
+        """The number of crossings of a device as an epoch begins behind the cursor `before`.
+
+        A fresh spool goes over to what it `runs`, for nothing of the one before it can come any more. Only
+        the first one of a device does not: the entry of its epoch says what it runs.
+        """
+        known = 0 if before is None else before.crossing
+        stream.is_fresh = hello.fresh
+        if before is None or not hello.fresh:
+            self._note_lost_crossings(stream, known, hello.crossing, hello.epoch)
+            return max(known, hello.crossing)
         self._counters.add(Counter.CROSSINGS)
-        self.note(stream, EntryKind.CROSSING, header.epoch, before + 1, f"{FRESH_SAID}{said}")
-        return before + 1
+        self.note(stream, EntryKind.CROSSING, hello.epoch, known + 1, f"{FRESH_SAID}{runs}")
+        return known + 1
 
     def _note_lost_crossings(self, stream: DeviceStream, last: int, before: int, epoch: bytes) -> None:
         """Log that the crossings behind `last` up to `before` are not in the log, if there are any."""

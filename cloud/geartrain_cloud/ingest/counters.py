@@ -81,6 +81,8 @@ class Counter(StrEnum):
     """Publishes whose envelope or header cannot be decoded: quarantined."""
     IDENTITY_MISMATCHES = "identity_mismatches"
     """Batches whose header names another device or flow than their topic: quarantined."""
+    HELD_HELLOS = "held_hellos"
+    """Times that a fresh spool was not opened, because it runs a revision that the log has not brought."""
     HELD_BATCHES = "held_batches"
     """Times that a batch was left with its device, because the flow has another channel or schema."""
     UNKNOWN_CHANNEL_BATCHES = "unknown_channel_batches"

@@ -203,7 +203,8 @@ class Following:
                 if device in ours and (device, name) not in streams:
                     place = (device, name, partition_of(device, total))
                     cursor = self._known.cursors.get((device, name))
-                    streams[device, name] = make_stream(place, flow, cursor, self._budget)
+                    is_fresh = (device, name) in self._known.fresh
+                    streams[device, name] = make_stream(place, flow, cursor, self._budget, is_fresh=is_fresh)
                     self._known.counters.add(Counter.DEVICES_ASSIGNED)
 
     def _settle(self, stream: DeviceStream, flow: FlowConfig, device: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -45,7 +45,8 @@ class Recovered:
 
     cursors: by (device, flow), of flows and devices without a stream too; newest: by place, the last entry,
     of flows that the configuration does not have too; members: whom these wait for, as the process began;
-    revisions: by place, the newest that it has brought by then.
+    revisions: by place, the newest that it has brought by then; fresh: (device, flow) whose newest crossing
+    is that of a fresh spool.
     """
 
     term: int
@@ -58,6 +59,7 @@ class Recovered:
     newest: dict[Place, Entry]
     members: Mapping[Place, Sequence[Member]]
     revisions: Mapping[Place, int]
+    fresh: Collection[tuple[str, str]]
 
 
 async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget: WaitingBudget) -> Recovered:
@@ -93,20 +95,21 @@ async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget:
         (name, index): make_partition((name, index), flow, newest, members, cursors, revisions)
         for (name, flow), index in product(sorted(flows.items()), owned)
     }
+    fresh = {place for place, (_, said) in crossings.items() if said.startswith(FRESH_SAID)}
     streams = {
         (device, name): make_stream(
             (device, name, partition_of(device, total)),
             flow,
             cursors.get((device, name)),
             budget,
-            is_fresh=crossings.get((device, name), (0, ""))[1].startswith(FRESH_SAID),
+            is_fresh=(device, name) in fresh,
         )
         for name, flow in sorted(flows.items())
         for device in sorted(flow.devices)
         if partition_of(device, total) in owned
     }
     closed = ClosedEpochs(await ledger.closed_epochs())
-    known = (cursors, newest, members, revisions)
+    known = (cursors, newest, members, revisions, fresh)
     return Recovered(term, partitions, schemas, streams, closed, counters, *known)
 
 

@@ -129,33 +129,53 @@ class Sequencer:
             if known and ordinal <= known:
                 self._outbox.offer(stream.device, stream.flow, epoch, known + 1)
                 return
-            if self._is_set_back(stream, arrival.header):
+            if self._is_set_back(stream, arrival.header) or self._is_ahead(stream, arrival):
                 return
-            before = 0 if stream.cursor is None else stream.cursor.crossing
-            opened = self._open_epoch(stream, self._candidate(stream, epoch), 1)
-            stream.cursor = replace(opened, crossing=self._content.begin(stream, before, arrival))
+            before, runs = stream.cursor, self._content.runs(arrival)
+            opened = self._open_epoch(stream, self._candidate(stream, epoch), 1, runs)
+            stream.cursor = replace(
+                opened, crossing=self._content.begin(stream, before, arrival.header, runs)
+            )
             self._group.open_epoch(stream.cursor)
+        elif self._is_set_back(stream, arrival.header):
+            return
         if stream.durable is not None and stream.durable.epoch == epoch:
             self._outbox.welcome(stream.durable)
         else:
             stream.greeted = epoch
 
     def _is_set_back(self, stream: DeviceStream, header: Header) -> bool:
-        """Whether an epoch would begin before a crossing that is in the log: then it is not opened.
+        """Whether an epoch would begin before a crossing that is in the log: then it is not opened. Or the
+        epoch is open, and its spool does not know so, though it has gone over in it.
 
-        Its spool was restored from a copy, or is one that was copied before the device went over. What its
+        Such a spool was restored from a copy, or is one that was copied before the device went over. What its
         steps keep is no longer true, and its rows are of another cut than those that the log has.
         """
         known = 0 if stream.cursor is None else stream.cursor.crossing
-        if header.fresh or header.crossing >= known:
+        if stream.current is not None and stream.current.epoch == header.epoch:
+            is_set_back = header.fresh and known > 0 and not stream.is_fresh
+        else:
+            is_set_back = not header.fresh and header.crossing < known
+        if not is_set_back:
             return False
         self._counters.add(Counter.SET_BACK_HELLOS)
-        reason = f"epoch {header.epoch.hex()} begins before crossing {known} of the device: it is not opened"
+        reason = f"the spool of epoch {header.epoch.hex()} is of a time before crossing {known} of the device"
         self._alarm.warn(Counter.SET_BACK_HELLOS, stream.name, reason)
         durable = 0 if stream.durable is None else stream.durable.crossing
         if durable > header.crossing:  # else it asks again
             place = (stream.device, stream.flow, header.epoch, durable)
             self._outbox.nack(*place, NackReason.SET_BACK)
+        return True
+
+    def _is_ahead(self, stream: DeviceStream, arrival: Arrival) -> bool:
+        """Whether a fresh spool runs a revision that the log has not brought: its epoch waits for that."""
+        why = self._content.ahead(stream, arrival)
+        if not why:
+            return False
+        stream.held = HeldBatch(0, "", 0, 0, why)
+        self._counters.add(Counter.HELD_HELLOS)
+        self._alarm.warn(Counter.HELD_HELLOS, stream.name, f"its fresh spool is not opened: {why}")
+        self._outbox.nack(stream.device, stream.flow, arrival.header.epoch, 1, NackReason.HOLD)
         return True
 
     def _is_of_former_cut(self, stream: DeviceStream, receiver: Receiver, header: Header) -> bool:
@@ -287,9 +307,14 @@ class Sequencer:
             return stream.cursor
         return self._open_epoch(stream, receiver, first_seq)
 
-    def _open_epoch(self, stream: DeviceStream, receiver: Receiver, first_seq: int) -> AckCursor:
+    def _open_epoch(
+        self, stream: DeviceStream, receiver: Receiver, first_seq: int, runs: str = ""
+    ) -> AckCursor:
+        """Log that an epoch is open; runs: what the device does in it, of a fresh spool."""
         before = stream.cursor
         ordinal, kind, detail = 1, EntryKind.JOINED, "the first epoch of the device"
+        if runs:
+            detail = f"{detail}: {runs}"
         if before is not None:
             ordinal, kind = before.ordinal + 1, EntryKind.EPOCH
             detail = f"epoch {ordinal}; epoch {before.ordinal} ended at {before.seq}, loss unknown"

@@ -14,8 +14,8 @@ from geartrain_cloud.ports import AckCursor
 class HeldBatch:
     """A batch of another flow than the one that ingest was told of: the device keeps it, and all behind it.
 
-    channel: where it differs; why: a sentence without a full stop; expected: the seq that its epoch waits
-    for, below `seq` only where the batches between are lost.
+    seq: 0 where a fresh spool is not opened; channel: where it differs; why: a sentence without a full stop;
+    expected: the seq that its epoch waits for, below `seq` only where the batches between are lost.
     """
 
     seq: int
@@ -42,8 +42,9 @@ class DeviceStream:
     when anything of the device last arrived, wall clock, 0 before; contact_s: the same, monotonic;
     waited_since_s: when ingest found that it is to wait for it, monotonic; None where it does not; greeted:
     an epoch whose HELLO is answered once its opening is durable; partition: which one its batches go to;
-    held: the batch that its open epoch waits with; is_fresh: its newest crossing is that of a fresh spool,
-    whose batches have no number until it has heard of it; gone: the device was retired, or its flow is over.
+    held: the batch that its open epoch waits with; is_fresh: a fresh spool has opened its epoch, and has not
+    gone over since: its batches have no number until it has heard of one; gone: the device was retired, or
+    its flow is over.
     """
 
     device: str

@@ -26,8 +26,8 @@ from geartrain.ports.buggify import buggify
 from geartrain.revision import Revision, revision_of
 from geartrain.wire.envelope import EPOCH_BYTES, Welcome
 from geartrain_edge.agent.claiming import Claiming
-from geartrain_edge.agent.epochs import greet, hear_number, hello, renew
-from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, Opening, Session
+from geartrain_edge.agent.epochs import greet, hello, opened, renew
+from geartrain_edge.agent.session import FRESH, HELLO, Kept, Opening, Session
 from geartrain_edge.agent.status import DISK_IS_LOW, AgentStatus, status_of
 from geartrain_edge.errors import AlarmError
 from geartrain_edge.settings import AgentSettings, Policy
@@ -218,6 +218,7 @@ class Agent:
     def _hear(self, session: Session, welcome: Welcome) -> None:
         """Note that the epoch is open, and where the device stands, for the reading side."""
         session.welcome = welcome
+        session.heard.set()
 
     async def _open(self, session: Session, welcome: Welcome) -> None:
         """Note that the epoch is open; the splits that had to wait for it start where a former session of the
@@ -229,15 +230,43 @@ class Agent:
         moved: Positions = {}
         if session.handshake == FRESH:
             await self._commit(session)
-            moved = await session.intake.release(welcome.positions, session.fragment)
-            session.intake.advance(session.fragment)  # those that have ended before move the watermarks now
-            _LOG.info("device %s: ingest knows %d of its splits", self._settings.device, len(moved))
+            moved = await self._release(session, welcome)
         await self._commit(session, Opening(welcome, moved))
+
+    async def _release(self, session: Session, welcome: Welcome) -> Positions:
+        moved = await session.intake.release(welcome.positions, session.fragment)
+        session.intake.advance(session.fragment)  # those that have ended before move the watermarks now
+        _LOG.info("device %s: ingest knows %d of its splits", self._settings.device, len(moved))
+        return moved
+
+    async def _go_over(self, session: Session) -> None:
+        """Have a device that is to go over hear where it stands, and do so with that; else do nothing.
+
+        It reads nothing before: what it has read so far went through the former steps.
+        """
+        moved: Positions | None = None if session.handshake == FRESH else {}
+        while self._is_unheard(session) and not self._stopping:
+            self._state = "greeting"
+            session.heard.clear()
+            if (welcome := session.welcome) is None:
+                await first_done(session.heard.wait(), self._stop_asked.wait())
+                continue
+            if moved is None:
+                moved = await self._release(session, welcome)
+            await self._commit(session, Opening(welcome, moved))
+
+    @staticmethod
+    def _is_unheard(session: Session) -> bool:
+        """Whether a device is to go over that has not heard where it stands."""
+        return session.change is not None and session.going_over is None
 
     async def _work(self, session: Session, claiming: Claiming | None) -> bool:
         """Read and commit until the sources have ended, then wait for the last ack; or until what is claimed
         is there (True).
         """
+        await self._go_over(session)
+        if self._is_unheard(session):
+            return False  # it was stopped before
         idle_s = _IDLE_S_MIN
         while not self._is_ending() and not self._has_ended(session):
             if session.welcome is not None:
@@ -378,13 +407,13 @@ class Agent:
 
     async def _commit(self, session: Session, opening: Opening | None = None, records: int = 0) -> bool:
         """Write what was gathered of so many records in one transaction, and what `opening` says; False where
-        there is nothing to write.
+        there is nothing to write, or the device is to go over with the welcome of another epoch.
         """
-        handshake = b""
         async with session.backlog.lock:
-            numbers = session.numbers
+            if opening is not None and session.change is not None and session.welcome is not opening.welcome:
+                return False
             after, admission, sealer = session.intake.progress(), session.admission, session.sealer
-            down, beside = session.down, dict[tuple[str, bytes], bytes | None]()
+            down, beside = session.down, Kept()
             if down is None:
                 output = session.fragment.take()
             else:
@@ -392,22 +421,16 @@ class Agent:
             parts = sealer.encode(admission.thin(output))
             admitted = await admission.admit(parts, sealer.header_bytes)
             batches: list[SpooledBatch] = []
+            positions, numbers, said = session.intake.moved(), session.numbers, Kept()
+            if opening is not None:
+                positions.update(opening.positions)
+                numbers, said = opened(session, opening, after)
             if admitted.parts or not admission.is_closed:
                 batches = sealer.number(admitted.parts, session.progress, after, admission.dropped)
             if batches:
                 admission.declared()
-            positions = session.intake.moved()
             untimed = session.intake.untimed.changes()
-            state = {**session.fragment.changes(), **admission.state(), **untimed, **beside}
-            if opening is not None:
-                positions.update(opening.positions)
-                # A new epoch that has begun meanwhile has a welcome of its own to come.
-                handshake = b"" if session.welcome is opening.welcome else RENEWED
-                state[HELLO] = handshake or None
-                if not handshake:
-                    numbers, crossed = hear_number(session, opening.welcome, after)
-                    batches += crossed
-                    state.update(numbers.stored())
+            state = {**session.fragment.changes(), **admission.state(), **untimed, **beside, **said}
             says_more = bool(batches)
             batches, state = session.with_crossing(batches, state)
             if not (batches or positions or state):
@@ -426,7 +449,8 @@ class Agent:
             if says_more:
                 session.progress = after
             if opening is not None:
-                session.handshake, session.welcome = handshake, session.welcome if handshake else None
+                session.handshake = said[HELLO] or b""
+                session.welcome = session.welcome if session.handshake else None
                 session.numbers, sealer.crossing = numbers, numbers.number
             session.backlog.committed(batches)
             if batches:

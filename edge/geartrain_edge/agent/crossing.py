@@ -68,16 +68,15 @@ class Numbers(msgspec.Struct, frozen=True):
 
     number: of the last crossing, 0 for none; first: the same before the first batch of the spool's epoch;
     unsaid: what stands for 0 in the headers of this spool, whose first batches were made before it knew;
-    is_known: ingest has said what the number is; owes: it went over before that, and has to say so then;
-    revision: the number of the revision that the spool is of, 0 where nobody has said; has_moved: state has
-    left the device in this spool.
+    is_known: ingest has said what the number is, before which the device does not go over; revision: the
+    number of the revision that the spool is of, 0 where nobody has said; has_moved: state has left the device
+    in this spool.
     """
 
     number: int = 0
     first: int = 0
     unsaid: int = 0
     is_known: bool = True
-    owes: bool = False
     revision: int = 0
     has_moved: bool = False
 
@@ -218,6 +217,23 @@ class Leaves(msgspec.Struct, frozen=True):
     cells: Cells
     output: Output
     gone: tuple[Cell, ...]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What a device does to go over.
+
+    revision: the one that its spool is of then; runs: the same as the log says it; number: of the revision, 0
+    where nobody has said; left: what leaves the device; claim: the one whose cells have come, the first for
+    none; said: all of it for people; is_next: the platform has named the revision as a later one.
+    """
+
+    revision: Revision
+    runs: Crossing
+    number: int
+    left: Leaves
+    claim: LastClaim
+    said: str
+    is_next: bool
 
 
 def leaves(

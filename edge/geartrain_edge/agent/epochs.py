@@ -1,9 +1,9 @@
 """The epochs of a spool: the first, and a new one when ingest knows another history of the current one.
 
 The agent calls it. Guarantees: a spool continues only with the steps that it was begun with. It goes over to
-another cut of them in one commit, which numbers the crossing and announces the new channels. A new epoch and
-all that is queued under it are one transaction. When a second new epoch is needed within `flip_window_s`, the
-agent stops.
+another cut of them in one commit, which numbers the crossing and announces the new channels. It does not go
+over before ingest has heard what it was begun with. A new epoch and all that is queued under it are one
+transaction. When a second new epoch is needed within `flip_window_s`, the agent stops.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from geartrain.ports import SpoolCommit, SpooledBatch
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.revision import Revision, differences, in_short, is_mended, way_on
 from geartrain.state.claims import ASKS, HAS, claims
-from geartrain.wire.envelope import EPOCH_BYTES, Envelope, Welcome
+from geartrain.wire.envelope import EPOCH_BYTES, Envelope
 from geartrain_edge.agent.claiming import give_back, marks_of
 from geartrain_edge.agent.crossing import (
     CLAIM,
     REVISION,
+    Change,
     LastClaim,
-    Leaves,
     Numbers,
     is_next,
     is_other_cut,
@@ -34,14 +34,13 @@ from geartrain_edge.agent.crossing import (
     obstacle,
     runs,
 )
-from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, GoingOver, Session
+from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, GoingOver, Kept, Opening, Session
 from geartrain_edge.errors import ChangedFlowError
 from geartrain_edge.settings import AgentSettings
-from geartrain_edge.spool.backlog import Identity
 from geartrain_edge.spool.gaps import header_of
 from geartrain_edge.spool.marking import CROSSED
 from geartrain_edge.spool.renewal import FLIP, Flip, Rewriter
-from geartrain_edge.spool.sealing import Progress, Sealer
+from geartrain_edge.spool.sealing import Progress
 from geartrain_edge.uplink.uplink import Effects
 
 _LOG = logging.getLogger("geartrain.agent")
@@ -59,8 +58,10 @@ _LOOKED_AT = 16
 async def greet(
     session: Session, effects: Effects, plan: Plan, settings: AgentSettings, revision: Revision
 ) -> None:
-    """Announce the schemas in a fresh epoch, and again where the spool goes over to another cut or revision;
-    refuse one that was begun with another revision.
+    """Announce the schemas in a fresh epoch; refuse a spool that was begun with another revision.
+
+    One that goes over to another cut or revision does so in a commit of its own, or with the first records
+    behind it. If it has not heard yet where it stands, it does so with its first welcome.
     """
     device, mended = settings.device, settings.mended
     session.runs = runs(revision, settings.base_cut, settings.revision)
@@ -78,17 +79,18 @@ async def greet(
         ):
             await give_back(session, effects)
         begun = Revision.from_json(state[REVISION])
+        session.runs = runs(begun, settings.base_cut, session.numbers.revision)
         held, ours = begun.on("edge"), revision.on("edge")
         found, on = differences(held, ours), way_on(held, ours)
-        if is_next(begun, revision, session.numbers, settings):
-            await _cross(session, effects, plan, settings, (begun, revision))
-            return
-        if found and is_mended(held, ours, mended):
+        is_next_revision = is_next(begun, revision, session.numbers, settings)
+        if not is_next_revision and found and is_mended(held, ours, mended):
             _LOG.warning("device %s: goes on with changed files (%s)", device, in_short(found))
             await effects.store.commit(SpoolCommit(state={REVISION: written}))
             return
-        if found and is_other_cut(begun, revision, mended):
-            await _cross(session, effects, plan, settings, (begun, revision))
+        if is_next_revision or (found and is_other_cut(begun, revision, mended)):
+            session.change = _prepare(session, plan, settings, begun, revision)
+            if session.numbers.is_known:
+                await _go_over(session, effects, session.change)
             return
     else:
         on = ""
@@ -103,18 +105,8 @@ async def greet(
         await effects.store.commit(SpoolCommit(state={REVISION: written, _LAYOUT: None}))
 
 
-async def _cross(
-    session: Session,
-    effects: Effects,
-    plan: Plan,
-    settings: AgentSettings,
-    revisions: tuple[Revision, Revision],
-) -> None:
-    """Go over from one cut or revision to another in one commit; raises `ChangedFlowError`.
-
-    To another revision, that is the commit of the first records behind it, where these come soon.
-    """
-    held, ours = revisions
+def _prepare(session: Session, plan: Plan, settings: AgentSettings, held: Revision, ours: Revision) -> Change:
+    """What the device does to go over from one cut or revision to another; raises `ChangedFlowError`."""
     device, number = settings.device, settings.revision
     gone, comes = moved(held, ours)
     says = [f"{step} leaves the device" for step in sorted(gone)]
@@ -133,47 +125,62 @@ async def _cross(
             "or begin anew with a new instance or a new state folder"
         )
     left = leaves(plan, held, ours, settings.base_cut or ours.cut, kept)
-    numbers, sealer = replace(session.numbers, revision=max(session.numbers.revision, number)), session.sealer
-    batches = _put_out(session, settings, left)
     if left.cells:
-        numbers, sealer.has_moved = replace(numbers, has_moved=True), True
         keys, size = len(left.cells), sum(map(len, left.cells.values()))
         says.append(f"the state of {keys:,} keys, {size:,} bytes, goes with them")
-    if numbers.is_known:
-        numbers = replace(numbers, number=numbers.number + 1)
-        batches.append(sealer.cross(session.runs, numbers.number, session.progress))
-    else:  # it has no number yet, and ingest may have heard of the former cut
-        numbers = replace(numbers, owes=True)
-        batches.append(sealer.announce(session.progress))
-    batches += sealer.moved(left.cells, session.progress)
-    says_of_claim, kept_of_claim = _settled(session, claim)
-    batches += says_of_claim
-    state: dict[tuple[str, bytes], bytes | None] = {
-        REVISION: ours.to_json().encode(),
+    said = f"device {device}: flow {plan.graph.name} goes over to {to}: {in_short(says)}"
+    runs_then = runs(ours, settings.base_cut, number)
+    return Change(ours, runs_then, number, left, claim, said, is_next_revision)
+
+
+def cross(session: Session, change: Change, numbers: Numbers, before: Progress, after: Progress) -> GoingOver:
+    """What a commit begins with by which the device goes over: its batches, and what the spool keeps of it.
+
+    numbers: as the device knows them; before: of the last commit; after: where the splits stand.
+    """
+    sealer, left, claim = session.sealer, change.left, change.claim
+    sealer.crossing = numbers.number
+    batches: list[SpooledBatch] = []
+    if left.output.batches:  # the last under the former cut: what partial aggregates have put out
+        former = sealer.under(left.plan)
+        former.has_moved = numbers.has_moved
+        batches = former.seal(left.output, before, before)
+        sealer.stand_at(batches[-1].seq, batches[-1].digest)
+    sealer.has_moved = numbers.has_moved or bool(left.cells)
+    numbers = replace(
+        numbers,
+        number=numbers.number + 1,
+        revision=max(numbers.revision, change.number),
+        has_moved=sealer.has_moved,
+    )
+    here = Progress(before.watermarks, after.positions, before.source_watermarks)
+    batches.append(sealer.cross(change.runs, numbers.number, here))
+    batches += sealer.moved(left.cells, here)
+    state: Kept = {
+        REVISION: change.revision.to_json().encode(),
         **numbers.stored(),
         **dict.fromkeys((*session.forgotten, *left.gone)),
-        **kept_of_claim,
         **session.migrated,
     }
+    if claim.says == HAS:  # its cells have come, and count from here on
+        batches += sealer.claimed(claims(claim.number, marks_of(session, claim.steps), HAS), here)
+        session.claim = claim.settled
+        state[CLAIM] = claim.settled.stored()
     dropped = Counter(step for step, _ in session.forgotten)
     counts = {CROSSED: 1, **{f"cells_dropped.{step}": count for step, count in sorted(dropped.items())}}
-    waits = is_next_revision and not (session.handshake or left.gone or session.down)
+    return GoingOver(change, SpoolCommit(batches, state=state), counts, numbers)
+
+
+async def _go_over(session: Session, effects: Effects, change: Change) -> None:
+    """Go over in a commit of its own. To another revision, that is the commit of the first records behind it,
+    where these come soon.
+    """
+    going = cross(session, change, session.numbers, session.progress, session.progress)
+    waits = change.is_next and not (session.handshake or change.left.gone or session.down)
     due_s = effects.clock.monotonic_s() + (CROSS_S if waits else 0)
-    session.going_over = GoingOver(SpoolCommit(batches, state=state), counts, numbers, due_s)
-    _LOG.warning("device %s: flow %s goes over to %s: %s", device, plan.graph.name, to, in_short(says))
+    session.going_over = replace(going, due_s=due_s)
     if not waits:
         await go_over(session, effects)
-
-
-def _settled(
-    session: Session, claim: LastClaim
-) -> tuple[list[SpooledBatch], dict[tuple[str, bytes], bytes | None]]:
-    """What a crossing's commit says and keeps of the claim whose cells have come; nothing for another one."""
-    if claim.says != HAS:
-        return [], {}
-    session.claim = claim.settled
-    said = claims(claim.number, marks_of(session, claim.steps), HAS)
-    return session.sealer.claimed(said, session.progress), {CLAIM: claim.settled.stored()}
 
 
 async def go_over(session: Session, effects: Effects) -> None:
@@ -186,26 +193,18 @@ async def go_over(session: Session, effects: Effects) -> None:
     session.backlog.committed(batches)
 
 
-def _put_out(session: Session, settings: AgentSettings, left: Leaves) -> list[SpooledBatch]:
-    """The last batches under the former cut: what partial aggregates have put out."""
-    if not left.output.batches:
-        return []
-    sealer, image = session.sealer, session.image
-    who = Identity(settings.device, left.plan.graph.name, image.epoch)
-    former = Sealer(left.plan, who, image.last_seq, image.digest, settings.limits, session.counters)
-    former.crossing, former.has_moved = session.numbers.number, session.numbers.has_moved
-    batches = former.seal(left.output, session.progress, session.progress)
-    sealer.stand_at(batches[-1].seq, batches[-1].digest)
-    return batches
+def opened(session: Session, opening: Opening, after: Progress) -> tuple[Numbers, Kept]:
+    """The device's crossings, and what the spool says of its epoch, once a commit has noted an opening.
 
-
-def hear_number(session: Session, welcome: Welcome, progress: Progress) -> tuple[Numbers, list[SpooledBatch]]:
-    """The device's crossings after its epoch was opened, and the batch of the one that it still owes."""
-    owes, numbers = session.numbers.owes, session.numbers.heard(welcome.crossing)
-    if not (owes and numbers.number):
-        return numbers, []
-    numbers = replace(numbers, number=numbers.number + 1)
-    return numbers, [session.sealer.cross(session.runs, numbers.number, progress)]
+    A device that waits for it to go over does so in that commit. after: where the splits stand then.
+    """
+    if session.welcome is not opening.welcome:  # a new epoch has begun, and has a welcome of its own to come
+        return session.numbers, {HELLO: RENEWED}
+    numbers = session.numbers.heard(opening.welcome.crossing)
+    if session.change is not None:
+        session.going_over = cross(session, session.change, numbers, session.progress, after)
+        numbers = session.going_over.numbers
+    return numbers, {HELLO: None, **numbers.stored()}
 
 
 def hello(session: Session, ordinal: int) -> Envelope:
@@ -233,7 +232,6 @@ async def renew(session: Session, effects: Effects, settings: AgentSettings, why
     async with session.backlog.lock:
         if session.is_done:
             return
-        await go_over(session, effects)
         now_us, window_s = effects.clock.now_us(), settings.uplink.flip_window_s
         alarm = session.uplink.alarmed(why)
         if session.flip.is_recent(now_us, window_s):

@@ -6,6 +6,8 @@ where the last commit ended.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
@@ -22,7 +24,16 @@ from geartrain.state.keyed import DictBackend
 from geartrain.wire.crossing import Crossing
 from geartrain.wire.envelope import Welcome
 from geartrain_edge.agent.batch_size import BatchSize
-from geartrain_edge.agent.crossing import CLAIM, NUMBERS, Cell, LastClaim, Numbers, forgotten, migrated
+from geartrain_edge.agent.crossing import (
+    CLAIM,
+    NUMBERS,
+    Cell,
+    Change,
+    LastClaim,
+    Numbers,
+    forgotten,
+    migrated,
+)
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.sources.intake import Intake
 from geartrain_edge.sources.untimed import UNTIMED
@@ -37,6 +48,8 @@ from geartrain_edge.uplink.uplink import Effects, Uplink
 if TYPE_CHECKING:
     from geartrain_edge.downlink.downlink import Down
     from geartrain_edge.sinks.delivering import LineFiles
+
+_LOG = logging.getLogger("geartrain.agent")
 
 HELLO = ("_agent", b"hello")
 """There while an epoch does not know that it is open."""
@@ -55,27 +68,30 @@ class Opening(msgspec.Struct, frozen=True):
 
 
 class GoingOver(msgspec.Struct, frozen=True):
-    """A crossing that waits for the first records behind it, to be committed with these.
+    """A crossing that is to be committed, with the first records behind it where it waits for them.
 
-    change: what it writes; counts: what it raises of the counters; numbers: the device's crossings then;
-    due_s: when it is committed without any, seconds of the monotonic clock.
+    to: what it is to; change: what it writes; counts: what it raises of the counters; numbers: the device's
+    crossings then; due_s: when it is committed without any records, seconds of the monotonic clock.
     """
 
+    to: Change
     change: SpoolCommit
     counts: dict[str, int]
     numbers: Numbers
-    due_s: float
+    due_s: float = 0.0
 
 
 class Session:
     """What stands while the spool is open.
 
     progress: that of the last commit with batches; committed: that of the last one; numbers: the device's
-    crossings, as the last commit has them; runs: what its hello says that it runs; handshake: what the spool
-    says of its epoch, one of `FRESH`, `RENEWED` and nothing; forgotten: the cells that it leaves behind as it
-    goes over to another revision; migrated: those that become others then; welcome: what ingest has answered
-    and no commit holds yet; going_over: a crossing that no commit holds yet; is_done: all is acked, and
-    nothing comes any more; disk_is_low: the spool may not grow to its cap, because its disk is nearly full.
+    crossings, as the last commit has them; runs: what its hello says that the spool was begun with; change:
+    how it is to go over, None where it is not, or has; handshake: what the spool says of its epoch, one of
+    `FRESH`, `RENEWED` and nothing; forgotten: the cells that it leaves behind as it goes over to another
+    revision; migrated: those that become others then; welcome: what ingest has answered and no commit holds
+    yet; heard: set with it; going_over: a crossing that is made and no commit holds yet; is_done: all is
+    acked, and nothing comes any more; disk_is_low: the spool may not grow to its cap, because its disk is
+    nearly full.
     """
 
     def __init__(
@@ -95,6 +111,7 @@ class Session:
         self.image, self.intake = image, intake
         self.handshake = FRESH if image.last_seq == 0 else image.state.get(HELLO, b"")
         self.welcome: Welcome | None = None
+        self.heard = asyncio.Event()
         self.going_over: GoingOver | None = None
         self.is_done = False
         self.disk_is_low = False
@@ -126,6 +143,7 @@ class Session:
         self.claim = LastClaim.of(image.state.get(CLAIM))
         self.sealer.has_claimed = self.claim.number > 0
         self.runs = Crossing()
+        self.change: Change | None = None
         shedder = Shedder(who, effects.store, backlog, self.counters, lambda: uplink.acked_seq)
         self.admission = Admission(settings, backlog, self.counters, shedder, image.state.get(DECLARED))
         claims = given is not None or self.claim.number > 0
@@ -153,10 +171,11 @@ class Session:
         return [*going.change.batches, *batches], {**going.change.state, **state}
 
     def committed_crossing(self) -> None:
-        """Note that a commit holds the crossing that has waited, where one has."""
+        """Note that a commit holds the crossing that was to be, where one was."""
         going, self.going_over = self.going_over, None
         if going is not None:
-            self.numbers = going.numbers
+            self.numbers, self.runs, self.change = going.numbers, going.to.runs, None
+            _LOG.warning("%s", going.to.said)
 
 
 def _fragment(plan: Plan, effects: Effects, image: SpoolImage, without: Collection[Cell]) -> Fragment:

@@ -136,6 +136,12 @@ class Sealer:
         self._counters.add(f"rows.{channel.id}", count)
         return self._seal(BatchKind.DATA, Part(channel.id, codec.schema.schema_id, count, rows), progress)
 
+    def under(self, plan: Plan) -> Sealer:
+        """One that goes on from here under another plan, by which no state has left the device."""
+        other = Sealer(plan, self._who, self._seq, self._digest, self._limits, self._counters)
+        other.crossing = self.crossing
+        return other
+
     def hello(self, ordinal: int, crossing: int = 0, fresh: Crossing | None = None) -> Envelope:
         """The question where this device stands, of an epoch that takes itself for the `ordinal`-th.
 

@@ -474,6 +474,7 @@ class Sender:
             self._count("acks_stale")
             return
         self.is_open, self._progress_s = True, now_s
+        self._release()
         self._events.append(Welcomed(welcome))
 
     def _on_offer(self, offer: Offer, now_s: float) -> None:

@@ -10,7 +10,7 @@ Python makes of the device's records, given the places where it has gone over.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -30,6 +30,8 @@ from geartrain_cloud.log.part import partition_of
 from geartrain_cloud.log.roster import RosterChannel, RosterDocument
 from geartrain_cloud.ports import Entry, EntryKind, LedgerChange
 from geartrain_edge.agent.crossing import NUMBERS, REVISION, Numbers
+from geartrain_edge.agent.session import HELLO
+from geartrain_edge.errors import AlarmError
 from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_simulation.fleet.devices import Device
 from geartrain_simulation.fleet.fleet import Fleet, Outcome
@@ -54,6 +56,8 @@ CROSSING_POINTS = (
     *("spool.commit done", "net.publish", "net.publish done"),
 )
 """Where a device is killed that has been told to go over."""
+WELCOME_POINTS = ("spool.commit", "spool.write done", "net.publish", "net.publish done")
+"""Where one is killed that has a fresh spool."""
 _SAID = re.compile(r"revision (\d+), ")
 _LOOK_S = 0.1
 
@@ -67,25 +71,24 @@ class RevisionFleet(Fleet):
         self.roster, self._lives = RosterBook(), dict[str, int]()
         devices = [_drawn(seed, number) for number in range(1, random.choice((1, 2, 2, 3)) + 1)]
         self._newest = {device.name: 1 for device in devices}
-        self._fresh: dict[bytes, int] = {}
-        """By epoch, the revision that a fresh spool has begun with."""
-        self._vague: set[str] = set()
-        """Devices whose spools were set back to before they had heard where they stand, and have gone over
-        since: the log has no place of it.
-        """
+        self._begun: dict[bytes, int] = {}
+        """By epoch, the revision that a spool was begun with that does not know of a crossing."""
         self._opened: dict[bytes, int] = {}
         """By epoch, the place where its device stood as ingest opened it."""
-        self._places: dict[tuple[str, int], set[Leg]] = {}
-        """By device and number, where it has gone over; several where a spool was set back since."""
+        self._sealed: dict[bytes, tuple[int, Leg]] = {}
+        """By the digest of a crossing, its number, and what begins there."""
+        self._crossed: dict[tuple[str, int], Leg] = {}
+        """By device and number, what begins at a crossing that is in the log."""
         self.legs: dict[str, list[Leg]] = {}
-        self.held, self.stale, self.behind, self.unsure = 0, 0, 0, 0
+        self.held, self.stale, self.behind, self.unheard = 0, 0, 0, 0
         """Devices that were told too soon; lives with a former revision; revisions that devices left out; and
-        devices of which nobody knows what is due, since their spools were set back.
+        crossings that came with the first welcome of their spools.
         """
         faults = [one for one in draw_faults(seed, devices) if one.kind not in SPOOLS]
-        spoilt = [one for one in devices if self._random.random() < 0.2]
+        spoilt = [one for one in devices if self._random.random() < 0.3]
         faults += [_spool_fault(self._random, device.name) for device in spoilt]
         self.spoilt = {device.name for device in spoilt}
+        self.restored = {fault.node for fault in faults if fault.kind == "restore"}
         super().__init__(seed, devices=devices, faults=faults)
         self.lives = replace(self.lives, turns=self._turn, mends=self._mend)
         inner = self.ledger.on_commit
@@ -94,6 +97,10 @@ class RevisionFleet(Fleet):
             for cursor in change.cursors:
                 if not cursor.seq:
                     self._opened.setdefault(cursor.epoch, _position(cursor.positions))
+            for one in change.digests:
+                if one.digest in self._sealed:
+                    number, leg = self._sealed[one.digest]
+                    self._crossed[one.device, number] = leg
             inner(change)
 
         self.ledger.on_commit = heard
@@ -140,14 +147,25 @@ class RevisionFleet(Fleet):
 
     def _agent_node(self, device: Device, node: str, book: SpoolBook) -> Node:
         made = super()._agent_node(device, node, book)
-        inner = book.on_commit
+        on_commit, on_renew = book.on_commit, book.on_renew
 
-        def heard(change: SpoolCommit) -> None:
+        def committed(change: SpoolCommit) -> None:
+            # With its first welcome a spool stands where its device does, and reads again what is before.
+            is_first = HELLO in change.state
             for batch in change.batches:
-                self._sealed(device.name, book, batch)
-            inner(change)
+                self._hear(device.name, book, batch, is_anew=is_first and bool(change.positions))
+                self.unheard += is_first and decode_header(batch.header).kind is BatchKind.CROSSING
+            on_commit(change)
 
-        book.on_commit = heard
+        def renewed(batches: Sequence[SpooledBatch]) -> None:
+            self._note_begun(book)
+            for batch in batches:
+                header = decode_header(batch.header)
+                if header.kind is BatchKind.CROSSING:
+                    self._note_crossing(batch, is_anew=False)
+            on_renew(batches)
+
+        book.on_commit, book.on_renew = committed, renewed
         return made
 
     # What happens
@@ -168,7 +186,7 @@ class RevisionFleet(Fleet):
             return
         in_s = self._random.uniform(0.2, 2.0)
         name = self._random.choice(self.devices).name
-        if self._random.random() < 0.25 and name not in self.spoilt:
+        if self._random.random() < 0.25:
             self.world.later(in_s, self._tell, name, number)
             in_s += 3.0
         self.world.later(in_s, self._revise, number)
@@ -190,6 +208,8 @@ class RevisionFleet(Fleet):
             return
         for device in self.devices:
             late_s = self._random.choice((0.3, 1.0, 8.0))
+            if device.name in self.spoilt and self._random.random() < 0.5:
+                late_s = 20.0
             self.world.later(self._random.uniform(0, late_s), self._tell, device.name, number)
         self._later_revision(number + 1)
 
@@ -215,31 +235,53 @@ class RevisionFleet(Fleet):
         """What the next life of a node runs: the newest that it was told, seldom one of before."""
         life = self._lives[node] = self._lives.get(node, 0) + 1
         number, random = self._newest[node], Random(f"{self._seed}/{node}/{life}/stale")
-        if number > 1 and node not in self.spoilt and random.random() < 0.08:
+        if number > 1 and random.random() < 0.08:
             number, self.stale = random.randrange(1, number), self.stale + 1
         self.world.note(node, "revision", str(number))
         one = self.versions[number - 1]
         return with_fields(settings, revision=number, drops=one.drops), one.plan
 
-    def _sealed(self, name: str, book: SpoolBook, batch: SpooledBatch) -> None:
+    def _hear(self, name: str, book: SpoolBook, batch: SpooledBatch, *, is_anew: bool) -> None:
         """Note where a device begins, and where it goes over; all of that is one commit."""
         header = decode_header(batch.header)
-        numbers = Numbers.of(book.state.get(NUMBERS), is_fresh=False)
-        if header.kind is BatchKind.SCHEMA and (batch.seq == 1 or name not in self.spoilt):
-            self._fresh[book.epoch] = numbers.revision  # nothing was read before it
-        elif header.kind is BatchKind.SCHEMA:
-            self._vague.add(name)
+        if batch.seq == 1:
+            self._note_begun(book)
+            self._surprise(name)
         if header.kind is not BatchKind.CROSSING:
             return
         said, place = decode_crossing(batch.body)[0], _position(header.positions)
+        numbers = Numbers.of(book.state.get(NUMBERS), is_fresh=False)
         stored = Revision.from_json(book.state[REVISION]).hash
         if (numbers.number, numbers.revision, stored) != (header.crossing, said.number, said.revision):
             detail = f"{name}: crossing {header.crossing} to {said}, but the spool says {numbers}"
             self.checkers.breach("one commit", detail)
-        if place != (split := _position(book.former_positions)):
+        if place != (split := _position(book.positions if is_anew else book.former_positions)):
             self.checkers.breach("boundary", f"{name}: a crossing at {place} of records up to {split}")
-        leg = Leg(place, said.number)
-        self._places.setdefault((name, header.crossing), set()).add(leg)
+        self._note_crossing(batch, is_anew=is_anew)
+
+    def _surprise(self, name: str) -> None:
+        """Have a device with a fresh spool die about as it is welcomed, and hear of a revision then."""
+        number = self._newest[name] + 1
+        if number > len(self.versions) or not self._is_brought(number) or self._random.random() < 0.2:
+            return
+        self._newest[name] = number
+        self.world.note("world", "told", f"{name} {number}")
+        point, nth = self._random.choice(WELCOME_POINTS), self._random.randint(1, 2)
+        self.world.nodes[name].kill_at_next(nth, point, power=self._random.random() < 0.5)
+
+    def _note_begun(self, book: SpoolBook) -> None:
+        numbers = Numbers.of(book.state.get(NUMBERS), is_fresh=False)
+        if not numbers.is_known:
+            self._begun[book.epoch] = numbers.revision
+
+    def _note_crossing(self, batch: SpooledBatch, *, is_anew: bool) -> None:
+        header = decode_header(batch.header)
+        leg = Leg(_position(header.positions), decode_crossing(batch.body)[0].number, is_fresh=is_anew)
+        self._sealed[batch.digest] = header.crossing, leg
+
+    def _mend(self, node: str, error: AlarmError) -> bool:
+        """As of any fleet, but only a spool that was set back may be taken for one."""
+        return node in self.restored and super()._mend(node, error)
 
     # The end
 
@@ -254,56 +296,61 @@ class RevisionFleet(Fleet):
     def _expected(self) -> dict[tuple[str, str], dict[str, list[Row]]]:
         found = {}
         for device in self.devices:
-            legs = self._check_way(device.name)
-            if legs is None:
-                self.unsure += 1
-                continue
-            self.legs[device.name] = legs
+            legs = self.legs[device.name] = self._check_way(device.name)
             rows = expected(records_of(self.source, device.name), legs, self.forms)
             letters = expected_rows(self.versions[0].plan, device.name).get(DEAD_LETTERS)
             found[device.name, self.flow] = {**rows, **({DEAD_LETTERS: letters} if letters else {})}
         return found
 
-    def _check_way(self, name: str) -> list[Leg] | None:
-        """The way of a device, entry by entry of its partition; None where the log alone does not tell it, as
-        a spool was set back.
-        """
-        number, brought, legs, is_sure = 0, 1, list[Leg](), name not in self._vague
+    def _check_way(self, name: str) -> list[Leg]:
+        """The way of a device, entry by entry of its partition: the log alone tells it."""
+        number, brought, legs = 0, 1, list[Leg]()
         for entry in self._partition_of(name):
             if entry.kind is EntryKind.REVISION:
                 brought = entry.seq
             elif entry.device != name:
                 continue
-            elif entry.kind in (EntryKind.JOINED, EntryKind.EPOCH) and entry.epoch in self._fresh:
-                legs.append(Leg(self._opened[entry.epoch], self._fresh[entry.epoch], is_fresh=True))
+            elif entry.kind is EntryKind.JOINED or entry.detail.startswith(FRESH_SAID):
+                legs.append(Leg(self._opened[entry.epoch], self._begins(entry, brought), is_fresh=True))
             elif entry.kind is EntryKind.CROSSING:
-                revision = self._check_crossing(entry, number, brought, legs[-1])
-                number = entry.seq
-                if not entry.detail.startswith(FRESH_SAID):
-                    found = self._places.get((name, number), set())
-                    places = [leg for leg in found if leg.number == revision]
-                    is_sure = is_sure and len(places) == 1
-                    legs += places[:1]
+                legs.append(self._goes_over(entry, brought, legs[-1]))
             elif entry.kind in (EntryKind.ROWS, EntryKind.REMOVED) and entry.channel not in SYSTEM_CHANNELS:
                 form = self.forms[legs[-1].number - 1]
-                if is_sure and entry.channel not in form.channels:
+                if entry.channel not in form.channels:
                     detail = f"{name}: rows of {entry.channel} stand behind crossing {number} to {form}"
                     self.checkers.breach("steps", detail)
-        return legs if is_sure else None
+            if entry.kind is EntryKind.CROSSING:
+                if entry.seq != number + 1:
+                    self.checkers.breach("crossing", f"{name}: crossing {entry.seq} follows on {number}")
+                number = entry.seq
+        return legs
 
-    def _check_crossing(self, entry: Entry, last: int, brought: int, leg: Leg) -> int:
-        """A crossing behind that with the number `last`, from `leg`, where the log has brought a revision;
-        returns which one it goes over to.
-        """
-        name, said = entry.device, _SAID.search(entry.detail)
+    def _begins(self, entry: Entry, brought: int) -> int:
+        """The revision of a fresh spool, as the entry of its epoch or crossing says it."""
+        revision = self._said(entry, brought)
+        if revision != (begun := self._begun.get(entry.epoch)):
+            self.checkers.breach("begun", f"{entry.device}: {entry.detail}, and was begun with {begun}")
+        return revision
+
+    def _goes_over(self, entry: Entry, brought: int, before: Leg) -> Leg:
+        """What begins at a crossing of a device that was in `before`."""
+        name, revision = entry.device, self._said(entry, brought)
+        if revision <= before.number:
+            self.checkers.breach("forward", f"{name} goes over from {before.number} to {entry.detail}")
+        leg = self._crossed.get((name, entry.seq))
+        if leg is None or leg.number != revision or leg.begin < before.begin:
+            self.checkers.breach("boundary", f"{name}: {entry.detail} behind {before}, but it made {leg}")
+        return leg
+
+    def _said(self, entry: Entry, brought: int) -> int:
+        """The revision that an entry says that its device runs."""
+        said = _SAID.search(entry.detail)
         revision = int(said[1]) if said else 0
-        if entry.seq != last + 1:
-            self.checkers.breach("crossing", f"{name}: crossing {entry.seq} follows on {last}")
-        if revision <= leg.number and not leg.is_fresh:
-            self.checkers.breach("forward", f"{name} goes over from {leg.number} to {entry.detail}")
         if revision > brought:
-            detail = f"{name} goes over to {revision}, and the log has brought {brought}"
+            detail = f"{entry.device} runs {revision}, and the log has brought {brought}"
             self.checkers.breach("cloud first", detail)
+        if not revision:
+            self.checkers.breach("begun", f"{entry.device}: {entry.detail!r} names no revision")
         return revision
 
     def _partition_of(self, name: str) -> list[Entry]:

@@ -14,6 +14,7 @@ from geartrain_simulation.mutants.of_life import OF_LIFE
 from geartrain_simulation.mutants.of_programs import OF_PROGRAMS
 from geartrain_simulation.mutants.of_revisions import OF_REVISIONS
 from geartrain_simulation.mutants.of_rosters import OF_ROSTERS
+from geartrain_simulation.mutants.of_welcomes import OF_WELCOMES
 
 MUTANTS = {
     mutant.name: mutant
@@ -30,5 +31,6 @@ MUTANTS = {
         *OF_CROSSINGS,
         *OF_LEAVING,
         *OF_REVISIONS,
+        *OF_WELCOMES,
     )
 }

@@ -71,10 +71,10 @@ def _fresh_spool_takes_the_former_number(patches: Patches) -> None:
     """What a fresh spool runs is not logged."""
 
     def make(right: Any) -> Any:
-        def begin(content: Content, stream: Any, before: int, arrival: Any) -> int:
-            if not arrival.header.fresh:
-                return int(right(content, stream, before, arrival))
-            return before
+        def begin(content: Content, stream: Any, before: Any, hello: Any, runs: str) -> int:
+            if before is None or not hello.fresh:
+                return int(right(content, stream, before, hello, runs))
+            return int(before.crossing)
 
         return begin
 

@@ -133,14 +133,14 @@ def _crossing_in_two_commits(patches: Patches) -> None:
     def change(sealed: Any, going: Any) -> Any:
         return SpoolCommit(sealed), replace(going, change=replace(going.change, batches=[]))
 
-    patches.replace(epochs, "_cross", _beforehand(change))
+    patches.replace(epochs, "_go_over", _beforehand(change))
 
 
 def _beforehand(change: Any) -> Any:
     """Have a part of a crossing that waits for records be committed before these."""
 
     def make(right: Any) -> Any:
-        async def cross(session: Any, effects: Any, *rest: Any) -> None:
+        async def go_over(session: Any, effects: Any, *rest: Any) -> None:
             await right(session, effects, *rest)
             if session.going_over is not None:
                 sealed = session.going_over.change.batches
@@ -148,7 +148,7 @@ def _beforehand(change: Any) -> Any:
                 await effects.store.commit(made)
                 session.backlog.committed(made.batches)
 
-        return cross
+        return go_over
 
     return make
 
@@ -159,7 +159,7 @@ def _state_of_the_next_revision_before_its_records(patches: Patches) -> None:
     def change(sealed: Any, going: Any) -> Any:
         return replace(going.change, batches=[]), replace(going, change=SpoolCommit(sealed))
 
-    patches.replace(epochs, "_cross", _beforehand(change))
+    patches.replace(epochs, "_go_over", _beforehand(change))
 
 
 def _records_before_their_crossing(patches: Patches) -> None:
@@ -206,15 +206,15 @@ def _last_records_read_again(patches: Patches) -> None:
     """A crossing sets the positions back: the new steps are given records that the former ones had."""
 
     def make(right: Any) -> Any:
-        async def cross(session: Any, *rest: Any) -> None:
+        async def go_over(session: Any, *rest: Any) -> None:
             await right(session, *rest)
             positions = session.intake.progress().positions
             back = {at: replace(one, position=max(one.position - 3, 0)) for at, one in positions.items()}
             session.intake.restore(back, hold=False)
 
-        return cross
+        return go_over
 
-    patches.replace(epochs, "_cross", make)
+    patches.replace(epochs, "_go_over", make)
 
 
 def _boundary_before_its_place(patches: Patches) -> None:
