@@ -144,8 +144,10 @@ def cloud_of(folder: Path, troubles: Troubles | None = None) -> Cloud:
     return Cloud(folder, edge, cloud, MemoryBroker({"d1": ingest}, troubles), ingest)
 
 
-async def beside(world: Cloud, agent: Agent, *, until_read: int = 0) -> bool:
-    """Run the agent beside the cloud, to its end or until it has read so many records."""
+async def beside(world: Cloud, agent: Agent, *, until_read: int = 0, drains: bool = False) -> bool:
+    """Run the agent beside the cloud, to its end or until it has read so many records; drains: and these are
+    all acked.
+    """
     store, sender = world.sender()
     await store.open()
     working = asyncio.create_task(world.work())
@@ -154,7 +156,7 @@ async def beside(world: Cloud, agent: Agent, *, until_read: int = 0) -> bool:
         task = asyncio.create_task(agent.run())
         if until_read:
             await until(lambda: task.done() or agent.status().records_read >= until_read)
-            agent.stop()
+            agent.drain() if drains else agent.stop()
         return await task
     finally:
         working.cancel()
@@ -205,6 +207,29 @@ def test_a_kill_at_any_write_around_it_leaves_each_cell_in_one_place(tmp_path: P
             check(world)
             came += len(world.ingest.crossings)
     assert came >= 12
+
+
+def test_a_device_that_loses_its_disk_before_it_crosses_claims_again(tmp_path: Path) -> None:
+    lost = 0
+    for writes in range(1, 8):
+        folder = tmp_path / str(writes)
+        folder.mkdir()
+        world, path = cloud_of(folder), folder / "spool.sqlite"
+        former = agent_of(world.cloud, path, world.broker, HELD)
+        run(beside(world, former, until_read=ROWS // 3, drains=True))
+        spool = MortalSpool(path, writes)
+        with pytest.raises(KilledError):
+            run(beside(world, agent_of(world.edge, spool, world.broker, HELD, seed=2)))
+        if world.ingest.crossings:
+            continue  # the state is the device's by then
+        for file in folder.glob("spool.sqlite*"):
+            file.unlink()
+        agent = agent_of(world.edge, path, world.broker, HELD, seed=3)
+        assert run(beside(world, agent))
+        assert agent.status().counters["cells_taken"] == 3
+        check(world)
+        lost += 1
+    assert lost >= 2
 
 
 def test_a_device_goes_on_without_what_nobody_gives_it(tmp_path: Path) -> None:

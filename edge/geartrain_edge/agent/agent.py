@@ -149,7 +149,7 @@ class Agent:
         try:
             fresh = effects.randomness.token(EPOCH_BYTES)
             image = await store.open(settings.device, plan.graph.name, fresh)
-            claiming = Claiming.of(image.state, plan, revision, settings, clock)
+            claiming = Claiming.of(image, plan, revision, settings, clock)
             if claiming is not None:
                 plan, revision = await self._opened(claiming.former), claiming.held
             names_max = settings.limits.names_max

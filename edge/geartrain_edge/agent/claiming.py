@@ -6,21 +6,22 @@ steps with them. Where they do not come in time, it says that it goes on without
 
 Guarantees: between a claim and what the device says next of it, nothing that it has read enters its spool. A
 claim that a former life has left open is given back before anything else is sent. Cells are committed wholly,
-or not at all.
+or not at all. A fresh spool may be that of a device that has lost its disk, so it claims like any other. It
+never gives a claim a number that the device has used.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from geartrain.errors import StepError
 from geartrain.planning import Plan
-from geartrain.ports import Clock, SpoolCommit
+from geartrain.ports import Clock, SpoolCommit, SpoolImage
 from geartrain.records.event_time import END_OF_TIME
-from geartrain.revision import Revision
+from geartrain.revision import Revision, revision_of
 from geartrain.state.claims import ASKS, BACK, HAS, GivenCell, Taking, claims
-from geartrain_edge.agent.crossing import CLAIM, REVISION, Cell, LastClaim, is_other_cut, moved
+from geartrain_edge.agent.crossing import CLAIM, REVISION, Cell, LastClaim, as_cut, is_other_cut, moved
 from geartrain_edge.agent.session import Session
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.uplink.uplink import Effects
@@ -31,6 +32,10 @@ AGAIN_S, AGAIN_S_MAX = 30.0, 1_800.0
 """After so long a claim that was given up is made again, and twice as long after each."""
 BEHIND_MAX = 16
 """Batches that may wait for their acks when a claim is made."""
+_CLAIMS_MAX = 1 << 16
+"""More than a device makes between two crossings. A lost disk is followed by one, so that the device does
+not take what it was given before for an answer to its next claim.
+"""
 
 
 class Claiming:
@@ -50,24 +55,32 @@ class Claiming:
 
     @staticmethod
     def of(
-        state: Mapping[Cell, bytes], plan: Plan, ours: Revision, settings: AgentSettings, clock: Clock
+        image: SpoolImage, plan: Plan, ours: Revision, settings: AgentSettings, clock: Clock
     ) -> Claiming | None:
         """What has to be claimed before a spool goes over to `ours`, of which `plan` is; None for nothing."""
-        if REVISION not in state or plan.whole is None:
-            return None
-        held = Revision.from_json(state[REVISION])
-        steps = steps_to_claim(held, ours, plan)
-        kept = LastClaim.of(state.get(CLAIM))
-        if not steps or not is_other_cut(held, ours, settings.mended):
-            return None
-        if kept.says == HAS and kept.steps == steps:
+        is_fresh = image.last_seq == 0 and bool(settings.base_cut)
+        if plan.whole is None or not (is_fresh or REVISION in image.state):
             return None
         from geartrain.planning import make_plan  # few agents plan
 
-        base = settings.base_cut or ours.cut
-        word = base[0] if len(base) == 1 else ""
-        known = word if word in ("auto", "edge", "cloud") else tuple(base)
-        former = make_plan(plan.whole, held.cut, base=known)
+        base = as_cut(settings.base_cut or ours.cut)
+        if is_fresh:  # the cloud may keep state of the device from before: it begins with the app's cut
+            begun = make_plan(plan.whole, base, base=base)
+            held = revision_of(ours.flow, begun, ours.settings, ours.code, ours.geartrain)
+        else:
+            held = Revision.from_json(image.state[REVISION])
+        steps = steps_to_claim(held, ours, plan)
+        if not steps or not is_other_cut(held, ours, settings.mended):
+            return None
+        kept = LastClaim.of(image.state.get(CLAIM))
+        if kept.says == HAS and kept.steps == steps:
+            return None
+        if is_fresh:
+            from geartrain.planning.mixed import claimable
+
+            if not claimable(plan.graph).keys() >= set(steps):
+                return None  # the app has begun with this cut: no step comes that cannot be claimed
+        former = make_plan(plan.whole, held.cut, base=base)
         return Claiming(former, held, steps, clock, settings.claim_ms / 1_000)
 
     def is_due(self, session: Session) -> bool:
@@ -90,7 +103,7 @@ class Claiming:
 
     async def claim(self, session: Session, effects: Effects) -> None:
         """Commit a claim; what is given for it is taken from now on."""
-        number = session.claim.number + 1
+        number = max(session.claim.number, session.numbers.number * _CLAIMS_MAX) + 1
         self._taking, now_s = Taking(number), self._clock.monotonic_s()
         self._until_s = now_s + self._wait_s
         self._due_s, self._again_s = self._until_s + self._again_s, min(2 * self._again_s, AGAIN_S_MAX)

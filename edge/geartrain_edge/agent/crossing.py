@@ -252,14 +252,18 @@ def leaves(
     cells = of_steps(state, gone)
     if not cells or plan.whole is None:
         return Leaves(plan, {}, Output(), ())
-    word = next(iter(base)) if len(base) == 1 else ""
-    known = word if word in ("auto", "edge", "cloud") else tuple(base)
-    before = make_plan(plan.whole, held.cut, base=known)
+    before = make_plan(plan.whole, held.cut, base=as_cut(base))
     moves = Moves.of(before.graph, before.cut.edge, plan.cut.edge)
     fragment = Fragment(before.graph, moves.put_out, DictBackend(dict(cells)), names=before.names)
     left = given(fragment, cells, moves)
     check_size(left.cells)
     return Leaves(before, left.cells, left.output, tuple(cells))
+
+
+def as_cut(base: Collection[str]) -> str | tuple[str, ...]:
+    """A cut as `make_plan` takes it: its one word, or its steps."""
+    word = next(iter(base)) if len(base) == 1 else ""
+    return word if word in ("auto", "edge", "cloud") else tuple(base)
 
 
 def moved(held: Revision, ours: Revision) -> tuple[frozenset[str], frozenset[str]]:
