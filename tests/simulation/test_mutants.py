@@ -93,7 +93,7 @@ RULES: dict[str, str | tuple[str, ...]] = {
     "watermark ahead of untimed reads": "order of birth",
     "epoch from before a crossing opened": "cut",
     "crossings forgotten at a start": "crossing",
-    "crossing not said": "cut",
+    "crossing not said": ("cut", "crossing"),
     "crossing shed": "crossing",
     "moved state not sent": "same results",
     "moved state shed": "state kept",
