@@ -55,7 +55,8 @@ class UplinkSettings(msgspec.Struct, frozen=True):
     the agent; refused_ms_max: as backoff_ms_max, where the last connection was refused at once, which costs
     nobody much; probe_ms_min: an ack is not overdue before so long, however fast acks have been; trim_ms:
     what is acked is trimmed from the spool no sooner than so long after the last time; trim_rest_ms: and so
-    much later while nobody waits for the room.
+    much later while nobody waits for the room; bytes_per_s_max: of batches on a costly or slow link, 0 for as
+    many as it carries.
     """
 
     window: int = 64
@@ -71,6 +72,7 @@ class UplinkSettings(msgspec.Struct, frozen=True):
     probe_ms_min: int = 50
     trim_ms: int = 50
     trim_rest_ms: int = 0
+    bytes_per_s_max: int = 0
 
 
 FREE_FLOOR_BYTES = 50_000_000

@@ -77,6 +77,7 @@ class _Uplink(_Section, frozen=True):
     trim_ms: Positive = _DEFAULT.uplink.trim_ms
     silence_ms: Positive = _DEFAULT.uplink.silence_ms
     flip_window_s: Positive = _DEFAULT.uplink.flip_window_s
+    bytes_per_s_max: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = _DEFAULT.uplink.bytes_per_s_max
 
 
 class _Flow(_Section, frozen=True):

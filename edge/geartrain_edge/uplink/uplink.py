@@ -55,6 +55,7 @@ from geartrain_edge.errors import AlarmError
 from geartrain_edge.settings import UplinkSettings
 from geartrain_edge.spool.backlog import Backlog, Counters, Identity
 from geartrain_edge.spool.gaps import by_channel, is_intact, replacement
+from geartrain_edge.uplink.pace import Pace
 from geartrain_edge.uplink.priority import Priority, Turn
 from geartrain_edge.uplink.window import Window
 
@@ -129,7 +130,7 @@ class Uplink:
         self._window = Window(effects.store, backlog, settings.window, settings.window_bytes)
         standing = Standing(backlog.epoch, backlog.acked_seq, backlog.acked_digest, backlog.last_seq)
         self._sender = Sender(policy_of(settings), who.flow, standing, is_open=is_open)
-        self._timer = MovingTimer(effects.clock)
+        self._timer, self._pace = MovingTimer(effects.clock), Pace(settings.bytes_per_s_max)
         backoff = Backoff(
             settings.backoff_ms / 1_000, settings.backoff_ms_max / 1_000, settings.refused_ms_max / 1_000
         )
@@ -252,6 +253,9 @@ class Uplink:
     async def _send(self, connection: Connection) -> None:
         sender, clock = self._sender, self._effects.clock
         while True:
+            if wait_s := self._pace.wait_s(clock.monotonic_s()):
+                self._turn.release()
+                await clock.sleep(wait_s)
             if sender.is_open:
                 await self._turn.give_way()
             else:
@@ -294,6 +298,7 @@ class Uplink:
         if sender.sent(sending, batch.seq, batch.size, batch.digest, clock.monotonic_s(), is_gap=is_gap):
             self._timer.look(sender.get_timer())
             payload = encode_envelope(Envelope(batch.header, batch.body, digest, sender.acked_seq + 1))
+            self._pace.sent(len(payload), clock.monotonic_s())
             await connection.publish(self._topic, payload)
             sender.published(batch.seq, clock.monotonic_s())
             self._timer.look(sender.get_timer())
