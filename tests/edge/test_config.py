@@ -74,6 +74,7 @@ records_max = 10
 interval_ms = 20
 linger_ms = 0
 durability = "1s"
+claim_ms = 14
 idle_ms_max = 13
 [uplink]
 window = 3
@@ -104,6 +105,7 @@ others = true
         0,
         1_000,
         idle_ms_max=13,
+        claim_ms=14,
         free_floor_bytes=20_000_000,
         uplink=UplinkSettings(
             3, 4, 5, 6, 7, 8, 9, refused_ms_max=10, probe_ms_min=11, trim_ms=12, bytes_per_s_max=13

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from itertools import pairwise
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -45,12 +44,11 @@ def test_a_batch_waits_until_the_one_before_is_paid_for() -> None:
 def test_an_agent_sends_at_its_rate_and_all_arrives(tmp_path: Path) -> None:
     came.clear()
     plan = plan_of(items(200))
-    ingest = Timed(plan)
+    ingest, began_s = Timed(plan), time.monotonic()
     slow = replace(QUICK, resend_ms=60_000, resend_ms_max=60_000, probe_ms_min=60_000)
     settings = replace(SETTINGS, uplink=replace(slow, bytes_per_s_max=BYTES_PER_S))
     assert run(agent_of(plan, tmp_path / "spool.sqlite", MemoryNet(ingest), settings).run())
     assert ingest.sorted_rows() == expected(plan)
-    batches = came[2:]  # behind the question and the schemas, which are not bounded
-    assert len(batches) > 10
-    for (before_s, size), (after_s, _) in pairwise(batches):
-        assert after_s - before_s > 0.9 * size / BYTES_PER_S
+    paid = [size for _, size in came[2:-1]]  # behind the question and the schemas, which are not bounded
+    assert len(paid) > 10
+    assert came[-1][0] - began_s > sum(paid) / BYTES_PER_S

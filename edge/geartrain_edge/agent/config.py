@@ -58,6 +58,7 @@ class _Commit(_Section, frozen=True):
     linger_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = _DEFAULT.linger_ms
     idle_ms_max: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = _DEFAULT.idle_ms_max
     durability: str = "0s"
+    claim_ms: Positive = _DEFAULT.claim_ms
 
 
 class _Clock(_Section, frozen=True):
@@ -382,6 +383,7 @@ def _settings(path: str, found: _File, flow: _Flow, where: str) -> AgentSettings
         interval_ms=commit.interval_ms,
         linger_ms=commit.linger_ms,
         durability_ms=durability_ms,
+        claim_ms=commit.claim_ms,
         idle_ms_max=commit.idle_ms_max,
         uplink=uplink,
         policy=spool.policy,
