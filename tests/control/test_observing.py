@@ -14,15 +14,18 @@ from geartrain import Description, Flow, Record, Table, Unit
 from geartrain.planning import make_plan
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.revision import revision_of
+from geartrain.schema import ColumnBatch
+from geartrain.state.moving import NOT_TAKEN_IN
 from geartrain.testing import TestingSource
 from geartrain_cloud.control import cost
 from geartrain_cloud.control.model import Channel, Mode, Outline, SourceOutline, State, Submission
-from geartrain_cloud.control.observing import Observer
+from geartrain_cloud.control.observing import REFUSED_S, Observer
 from geartrain_cloud.control.rates import AGENTS_MAX, LOOK_S, SPAN_S
 from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.places import write_report
+from geartrain_cloud.sinks.sqlite import SqliteTables
 
 NOW_US = 10**15
 
@@ -96,6 +99,23 @@ def test_the_hottest_slot_and_keys_are_told_and_steer_no_terminal(platform: Plat
             "keys": [{"key": "a\\x1b[2J", "share": 0.5}],
         }
     ]
+
+
+def test_state_that_was_refused_is_told_with_its_reason(platform: Platform) -> None:
+    platform.submit(READINGS)
+    assert platform.info()["refused_state"] == []
+    path = platform.places.tables("heat.1")
+    path.parent.mkdir(parents=True)
+    tables = SqliteTables(path)
+    tables.attach("keyed", "identity", has_run=False)
+    letter = ColumnBatch(
+        [["sums"], [f"{NOT_TAKEN_IN}held\x1b[2J"], [b"cell"]], [9], ["d1/_state"], [0], [b""]
+    )
+    tables.write("keyed", 0, {"0": 1}, {"_dead_letters": [letter]})
+    tables.close()
+    assert platform.info()["refused_state"] == []  # a look is good for some seconds
+    platform.now_s += REFUSED_S
+    assert platform.info()["refused_state"] == [{"step": "sums", "reason": "held\\x1b[2J", "cells": 1}]
 
 
 def test_units_and_descriptions_of_the_tables_fields_are_those_of_the_revision(platform: Platform) -> None:

@@ -80,6 +80,9 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
     for fact, text in facts.items():
         if text:
             out.print(printable(f"{fact}: {text}"), soft_wrap=True)
+    for one in app.refused_state or ():
+        words = f"state refused: {one.cells:,} keys of step {one.step}: {one.reason}; see gear deadletters ls"
+        out.print(printable(words), soft_wrap=True)
     for sentence in app.waits_for:
         out.print(printable(f"waits for: {sentence}"), soft_wrap=True)
     if app.notes:

@@ -145,6 +145,14 @@ class Cost(msgspec.Struct, frozen=True):
     days_to_full: float | None = None
 
 
+class RefusedState(msgspec.Struct, frozen=True):
+    """Cells of state that could not be taken in."""
+
+    step: str
+    reason: str = ""
+    cells: int = 0
+
+
 class AppInfo(App, frozen=True):
     """An app with what stands where. bundled: whether its code is a signed bundle; number: of the newest
     revision that its log was told of; change: the one that it goes over to, None where it stays; cut_change:
@@ -160,6 +168,7 @@ class AppInfo(App, frozen=True):
     cost: Cost = Cost()
     lag: Any = None
     dead_letters: Any = None
+    refused_state: list[RefusedState] | None = None
     tables: str = ""
     waits_for: list[str] = []
     code: str = ""

@@ -353,11 +353,19 @@ class Retained(_Answer, frozen=True):
     tables_age_s: float
 
 
+class RefusedState(_Answer, frozen=True):
+    """Cells of state that could not be taken in where a step has gone. They are in the table dead_letters."""
+
+    step: str
+    reason: str
+    cells: int
+
+
 class AppInfo(App, frozen=True):
     """All that is known of an app. slots: over how many its keys are to be dealt, slots_now: are dealt; skew:
     where most rows are; tables: where they are; rates: by hop; lag: entries of the log that the tables have
-    not; waits_for: a sentence each; applied: the first 100 devices; notes: of the first 1,000 fields of its
-    tables that have some.
+    not; refused_state: by step and reason, null where the tables cannot be read; waits_for: a sentence each;
+    applied: the first 100 devices; notes: of the first 1,000 fields of its tables that have some.
     """
 
     cut: str
@@ -380,6 +388,7 @@ class AppInfo(App, frozen=True):
     cost: Cost
     lag: int | None
     dead_letters: int | None
+    refused_state: list[RefusedState] | None
     host: Hosted | None
     waits_for: list[str]
     applied: list[Applied]

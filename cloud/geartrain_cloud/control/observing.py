@@ -6,6 +6,7 @@ invents nothing; what nobody reports is null. Text of devices and users is print
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 NAMES_MAX = 100
 _NOTES_MAX = 1000
 """Devices that an answer about an app names; it counts all."""
+REFUSED_S = 5.0
+"""How long an answer about refused state is good."""
 LOG_BYTES_MAX = 4 << 20
 LINES_READ_MAX = 100_000
 APPLIED = ("running", "draining", "ended")
@@ -70,6 +73,8 @@ class Observer:
         self._store, self._config, self._places = store, config, config.places
         self._reconciler, self._url, self._meter = reconciler, url, ProcessMeter()
         self._rates, self._costs = RateMeter(config.places, now_s), Costs(config, now_s)
+        self._now_s = now_s
+        self._refused: dict[str, tuple[float, list[dict[str, Any]]]] = {}
 
     def look(self) -> None:
         """Remember now and then how far all apps are, and what they take; called at any time."""
@@ -184,6 +189,7 @@ class Observer:
             "cost": self._costs.cost(instance.instance),
             "lag": None if host is None else host.lag,
             "dead_letters": logged.get("_dead_letters"),
+            "refused_state": self._refused_state(instance),
             "host": None
             if host is None
             else {
@@ -196,6 +202,28 @@ class Observer:
             "applied": self._applied_by(instance, list(assigned)[:NAMES_MAX]),
             "notes": _notes(instance),
         }
+
+    def _refused_state(self, instance: Instance) -> list[dict[str, Any]] | None:
+        """The cells of state that could not be taken in, by step and reason; None: nobody can say. Waiting
+        commands ask for an app many times, so that it is looked up now and then.
+        """
+        now_s, (since_s, known) = self._now_s(), self._refused.get(instance.instance, (-math.inf, None))
+        if now_s - since_s < REFUSED_S:
+            return known
+        try:
+            tables = AppTables(self._places.tables(instance.instance), self._config.tables.store)
+            found = [
+                {
+                    "step": printable(step, TEXT_CHARS_MAX),
+                    "reason": printable(reason, TEXT_CHARS_MAX),
+                    "cells": n,
+                }
+                for step, reason, n in tables.refused_state(tables.served)
+            ]
+        except TableError:
+            return None
+        self._refused[instance.instance] = now_s, found
+        return found
 
     def _change(self, instance: Instance, host: HostReport) -> dict[str, Any] | None:
         """The revision that an app goes over to, and how far that is; None where it stays."""

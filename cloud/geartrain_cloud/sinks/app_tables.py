@@ -22,6 +22,7 @@ from geartrain.adapters.files import fsync_path, write_durable
 from geartrain_cloud.platform.runs import note_of_run, served_run, tables_of_run
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.own import OwnTables, SqliteReader, TablesReader
+from geartrain_cloud.sinks.refused_state import Refused, refused_state
 from geartrain_cloud.sinks.retention import FileSweep, Sweep, removed_rows
 from geartrain_cloud.sinks.sqlite import SqliteTables
 
@@ -138,6 +139,16 @@ class AppTables:
         from geartrain_cloud.sinks import postgres_retention
 
         return postgres_retention.removed_rows(self.store, note.schema)
+
+    def refused_state(self, run: int) -> Refused:
+        """The cells of state that could not be taken in, by step and reason; raises `TableError`."""
+        note, path = self._note(run), tables_of_run(self.first, run)
+        if note is None:
+            return refused_state(path) if path.is_file() else []
+        self._postgres(run)
+        from geartrain_cloud.sinks import postgres_retention
+
+        return postgres_retention.refused_state(self.store, note.schema)
 
     def _note(self, run: int) -> _Note | None:
         path = note_of_run(self.first, run)

@@ -12,6 +12,7 @@ from psycopg import sql
 
 from geartrain.records.event_time import START_OF_TIME
 from geartrain_cloud.sinks.postgres_schema import SchemaConnection, check_owner
+from geartrain_cloud.sinks.refused_state import QUERY, TABLE, Refused
 from geartrain_cloud.sinks.retention import BUSY_S, COUNT_REMOVED, REMOVED, ROWS_MAX
 
 _DELETE = (
@@ -73,5 +74,17 @@ def removed_rows(dsn: str, schema: str) -> int:
                 return 0
             found = db.execute("SELECT coalesce(sum(rows), 0) FROM _removed").fetchone()
             return 0 if found is None else int(found[0])
+    finally:
+        link.close()
+
+
+def refused_state(dsn: str, schema: str) -> Refused:
+    """The cells of state that could not be taken in, by the schema's dead letters; raises `TableError`."""
+    link = SchemaConnection(dsn, schema, BUSY_S)
+    try:
+        with link.transaction() as db:
+            if db.execute("SELECT to_regclass(%s)", (TABLE,)).fetchone() == (None,):
+                return []
+            return [(str(step), str(reason), int(count)) for step, reason, count in db.execute(QUERY)]
     finally:
         link.close()

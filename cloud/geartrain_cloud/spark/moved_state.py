@@ -23,7 +23,7 @@ from geartrain.runtime.fragment import Fragment, Output
 from geartrain.runtime.moving import loaded
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.state.keyed import NEVER, due_of, saved_cell
-from geartrain.state.moving import Cells, StateCell, taken_in
+from geartrain.state.moving import NOT_TAKEN_IN, Cells, StateCell, taken_in
 from geartrain_cloud.log.pack import pack, take, unpack
 from geartrain_cloud.spark.buckets import BucketState
 from geartrain_cloud.spark.clocks import Clocks, least_clock, sources_of
@@ -60,7 +60,7 @@ def dealt_cells(
     for row, cell in enumerate(batch.values):
         stage = of_step.get(cell.step)
         if stage is None:
-            reason = f"state has come of step {cell.step!r}, which keeps none in the data centre"
+            reason = f"step {cell.step!r} keeps none in the data centre"
             reject(_letter(STATE, batch.origin(row), batch.times[row], reason, cell))
         else:
             dealt.setdefault((stage, shard_of(cell.key, shards)), []).append(row)
@@ -157,4 +157,4 @@ class MovedState:
 
 def _letter(step: str, origin: Origin, time: int, reason: str, cell: StateCell) -> DeadLetter:
     """A cell that is set aside, whole, so that nothing of it is lost."""
-    return DeadLetter(step, origin, time, reason[:300], raw_form(cell))
+    return DeadLetter(step, origin, time, (NOT_TAKEN_IN + reason)[:300], raw_form(cell))
