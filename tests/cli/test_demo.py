@@ -43,6 +43,8 @@ WEATHER: Any = SimpleNamespace(
     devices=4,
     tables=("rain", "sun"),
     page_while_running=True,
+    moves="",
+    throttled_devices=0,
 )
 
 

@@ -26,6 +26,7 @@ from geartrain.planning import make_plan
 from geartrain.printable import printable
 from geartrain_client.errors import StoppedError
 from geartrain_client.terminal.screen import notices, results, table_of
+from geartrain_client.terminal.settings import parse_size
 from geartrain_cloud.broker.ready import LOOPBACK
 from geartrain_cloud.cli.demo_figures import figures
 from geartrain_cloud.cli.demo_folder import (
@@ -37,6 +38,7 @@ from geartrain_cloud.cli.demo_folder import (
     check_revision,
     check_same,
 )
+from geartrain_cloud.cli.demo_move import StepMove
 from geartrain_cloud.cli.demo_page import free_port, page_spec, show_page
 from geartrain_cloud.cli.demo_run import DemoRun, write_platform
 from geartrain_cloud.cli.demos import Demo, DemoApp, app_of, begun_options, files_of, load_demo, set_up
@@ -52,13 +54,16 @@ from geartrain_cloud.supervisor.supervise import StopSignal
 from geartrain_cloud.supervisor.up import bring_up
 
 LETTERS_SHOWN = 5
+THROTTLE_MIN = 400
+"""Bytes a second with which a device still gets the state of a step in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
     """What the user asked for; None, or nothing under its name, where an option was left out.
 
-    own: the demo's own options, by name, files as paths; speed: event seconds per second, or `max`.
+    own: the demo's own options, by name, files as paths; speed: event seconds per second, or `max`; throttle:
+    as `20kB/s`, of each device's link.
     """
 
     own: Mapping[str, Any] = field(default_factory=dict)
@@ -71,6 +76,7 @@ class DemoOptions:
     broker: str = "auto"
     certs: Path | None = None
     master: str = "local[2]"
+    throttle: str | None = None
 
 
 def run_demo(name: str, options: DemoOptions) -> None:
@@ -121,6 +127,27 @@ def check_speed(speed: str) -> None:
         )
 
 
+def bytes_per_s(options: DemoOptions) -> int:
+    """What `--throttle` says, 0 where it was left out; raises `ConfigError`."""
+    if options.throttle is None:
+        return 0
+    if options.cut not in (None, "cloud"):
+        raise ConfigError(
+            f"--throttle begins with the cut cloud, and moves a step then: leave out --cut {options.cut}"
+        )
+    size, per, second = options.throttle.partition("/")
+    try:
+        found = parse_size("--throttle", size) if (per, second) == ("/", "s") else 0
+    except ConfigError:
+        found = 0
+    if found < THROTTLE_MIN:
+        raise ConfigError(
+            f"--throttle {options.throttle}: write bytes a second with their unit, such as 20kB/s; "
+            f"{THROTTLE_MIN:,} are the least"
+        )
+    return found
+
+
 def check_output(output: Path, tables: int) -> None:
     """Raise `ConfigError` unless the results can be written there: a file, or a folder for several tables."""
     try:
@@ -138,10 +165,13 @@ def check_output(output: Path, tables: int) -> None:
 
 def begin(name: str, demo: Demo, options: DemoOptions, state: StateFolder) -> Manifest:
     """Set the demo up, check that its flow can be cut as asked, and write the manifest."""
-    own, cut = demo.options(**options.own), options.cut or "auto"
+    own, throttle = demo.options(**options.own), bytes_per_s(options)
+    cut = options.cut or ("cloud" if throttle else "auto")
+    own = demo.throttled(own) if throttle else own
     flow = demo.flow(own)
     make_plan(load_flow(flow).graph(), cut)  # refuses what is no step of the flow before anything is written
-    setup = set_up(demo, state.path, own, options.devices or demo.devices)
+    count = options.devices or (demo.throttled_devices if throttle else demo.devices)
+    setup = set_up(demo, state.path, own, count)
     kept = {key: value for key, value in msgspec.structs.asdict(own).items() if key not in files_of(demo)}
     manifest = Manifest(
         demo=name,
@@ -152,6 +182,7 @@ def begin(name: str, demo: Demo, options: DemoOptions, state: StateFolder) -> Ma
             for key, path in setup.inputs.items()
         },
         setup=setup,
+        throttle=throttle,
     )
     revision = app_of(demo, manifest).revision()
     state.write(manifest)
@@ -170,7 +201,8 @@ def check_resumed(name: str, demo: Demo, manifest: Manifest, options: DemoOption
     """Raise `StateError` when what was begun in the folder is not what is asked for now."""
     count = sum(map(len, manifest.setup.parts.values()))
     devices = None if options.devices is None else min(options.devices, count)
-    check_same(manifest, {"demo": name, "cut": options.cut, "devices": devices}, folder)
+    given = {"demo": name, "cut": options.cut, "devices": devices, "throttle": bytes_per_s(options) or None}
+    check_same(manifest, given, folder)
     files = files_of(demo)
     check_same(manifest, {key: value for key, value in options.own.items() if key not in files}, folder)
     check_inputs(manifest, {key: value for key, value in options.own.items() if key in files}, folder)
@@ -206,8 +238,9 @@ class _Run:
 
     def _run(self, app: DemoApp, stop: StopSignal) -> None:
         options, setup, happened = self.options, self.manifest.setup, list[str]()
-        paced = dict.fromkeys(setup.paced, options.speed)
-        write_platform(self.places, app, paced, options.broker, options.certs, options.master)
+        paced, throttle = dict.fromkeys(setup.paced, options.speed), self.manifest.throttle
+        write_platform(self.places, app, paced, options.broker, options.certs, options.master, throttle)
+        move = StepMove(app, self.demo.moves, throttle, self.places, happened.append) if throttle else None
         beside = []
         if options.page and self.demo.page_while_running:
             port = free_port()
@@ -222,14 +255,14 @@ class _Run:
                 view.show(hops, happened)
                 happened.clear()
 
-            run = DemoRun(app, self.places, show)
+            run = DemoRun(app, self.places, show, move)
             bring_up(read_platform(state=self.places.folder), stop, happened.append, run, beside)
             seconds = view.seconds
         total = sum(one.before for one in run.accounts if one.place.startswith("channel "))
         self.notice.print(
             f"accounts: {total:,} rows spooled, each in the log and in the tables once: lost 0, doubled 0"
         )
-        for line in figures(app, setup.whole, self.places, seconds):
+        for line in [*figures(app, setup.whole, self.places, seconds), *(move.lines() if move else ())]:
             self.notice.print(line, soft_wrap=True)
 
     def _beside(self) -> Mapping[str, Sequence[str]]:

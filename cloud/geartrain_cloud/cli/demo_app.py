@@ -129,7 +129,16 @@ def _common_parameters(demo: Demo) -> list[inspect.Parameter]:
             typer.Option(metavar="DIR", help="The certificates of the fleet whose broker HOST:PORT is."),
         ),
         _parameter("master", str, typer.Option(metavar="URL", help="Spark's master."), "local[2]"),
+        *_throttle_parameter(demo),
     ]
+
+
+def _throttle_parameter(demo: Demo) -> list[inspect.Parameter]:
+    """The option of a demo of which a step moves."""
+    if not demo.moves:
+        return []
+    said = f"Each device sends no more, such as 20kB/s; step {demo.moves} moves to the devices while it runs."
+    return [_parameter("throttle", str | None, typer.Option(metavar="RATE", help=said))]
 
 
 def _result_parameters(demo: Demo) -> list[inspect.Parameter]:

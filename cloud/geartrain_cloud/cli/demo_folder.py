@@ -68,7 +68,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What was begun, and whether it has come to its end.
 
     options: the demo's own, by name, without its files; inputs: these, by the names of their options; setup:
-    what the demo made of both.
+    what the demo made of both; throttle: of each device's link, bytes a second, 0 for none.
     """
 
     demo: str
@@ -77,6 +77,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     inputs: dict[str, InputFile]
     setup: Setup
     finished: bool = False
+    throttle: int = 0
     version: int = _VERSION
 
 
@@ -161,6 +162,7 @@ def check_same(manifest: Manifest, given: Mapping[str, Any], folder: Path) -> No
         "demo": manifest.demo,
         "cut": manifest.cut,
         "devices": len(manifest.setup.devices),
+        "throttle": manifest.throttle,
         **manifest.options,
     }
     for name, value in given.items():

@@ -16,9 +16,10 @@ from geartrain.adapters.files import write_private
 from geartrain.adapters.toml_text import to_toml
 from geartrain_client.cli.submitting import SubmitWishes, body_of
 from geartrain_client.errors import FailedError, RefusedError, UnreachableError
-from geartrain_client.rest.answers import ENDED, FAILED, AppInfo, answer_as
+from geartrain_client.rest.answers import ENDED, FAILED, RUNNING, AppInfo, answer_as
 from geartrain_client.rest.door import find_door
 from geartrain_client.rest.platform import NOT_FOUND, SUBMIT_TIMEOUT_S, Platform, segment
+from geartrain_cloud.cli.demo_move import StepMove, throttled
 from geartrain_cloud.cli.demos import DemoApp
 from geartrain_cloud.cli.hops import Accounts, Hops, read_accounts, read_hops
 from geartrain_cloud.errors import SupervisorError
@@ -42,17 +43,20 @@ def write_platform(
     broker: str,
     certs: Path | None,
     master: str,
+    throttle: int = 0,
 ) -> None:
     """Write the configuration of the demo's platform; raises `SupervisorError`.
 
-    paced: the speed of each source that is slowed down, in event seconds per second, or `max`.
+    paced: the speed of each source that is slowed down, in event seconds per second, or `max`; throttle: of
+    each device's link, bytes a second, 0 for none.
     """
     content = {
         "broker": broker,
         **({} if certs is None else {"broker_certs": str(certs.absolute())}),
         "spark": {"master": master},
         "local": {
-            "apps": {app.name: {"sources": {source: {"speed": speed} for source, speed in paced.items()}}}
+            **(throttled(throttle) if throttle else {}),
+            "apps": {app.name: {"sources": {source: {"speed": speed} for source, speed in paced.items()}}},
         },
     }
     path = places.folder / CONFIG_FILE
@@ -65,10 +69,12 @@ def write_platform(
 class DemoRun:
     """The work of `bring_up`; `accounts` are those of the end."""
 
-    def __init__(self, app: DemoApp, places: PlatformPlaces, show: Show) -> None:
-        """`show` gets how far it is, a few times a second."""
+    def __init__(
+        self, app: DemoApp, places: PlatformPlaces, show: Show, move: StepMove | None = None
+    ) -> None:
+        """`show` gets how far it is, a few times a second; `move`: of a step, while it runs."""
         self.accounts: list[Accounts] = []
-        self._app, self._places, self._show = app, places, show
+        self._app, self._places, self._show, self._move = app, places, show, move
         self._is_submitted, self._ask_s, self._settled_by_s = False, 0.0, 0.0
 
     def __call__(self, url: str, children: Mapping[str, Child]) -> bool:
@@ -77,13 +83,16 @@ class DemoRun:
         if time.monotonic() < self._ask_s:
             return False
         self._ask_s = time.monotonic() + ASK_EVERY_S
-        self._show(read_hops(self._places, self._app.instance, self._app.devices))
+        hops = read_hops(self._places, self._app.instance, self._app.devices)
+        self._show(hops)
         try:
-            return bool(url) and self._is_done(Platform(find_door(None, self._places.folder, {}), attempts=1))
+            return bool(url) and self._is_done(
+                hops, Platform(find_door(None, self._places.folder, {}), attempts=1)
+            )
         except UnreachableError:  # control was killed, or begins just now
             return False
 
-    def _is_done(self, platform: Platform) -> bool:
+    def _is_done(self, hops: Hops, platform: Platform) -> bool:
         app = self._app
         if not self._is_submitted:
             self._submit(platform)
@@ -96,6 +105,8 @@ class DemoRun:
             )
         if found.state == FAILED:
             raise FailedError(f"{app.instance} failed: {found.why}")
+        if self._move is not None and found.state == RUNNING:
+            self._move.turn(platform, hops, time.monotonic())
         return found.state == ENDED and self._is_settled()
 
     def _submit(self, platform: Platform) -> None:

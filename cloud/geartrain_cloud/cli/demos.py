@@ -74,6 +74,22 @@ class Demo(Protocol):
         """Whether its page shows something before the end."""
         ...
 
+    @property
+    def moves(self) -> str:
+        """The step that moves to the devices while it runs with `--throttle`, "" where there is no such
+        option.
+        """
+        ...
+
+    @property
+    def throttled_devices(self) -> int:
+        """How many devices it has then unless the user says so."""
+        ...
+
+    def throttled(self, options: Any) -> Any:
+        """Its options where links are throttled; asked only where it has a step that moves."""
+        ...
+
     def flow(self, options: Any) -> str:
         """Its flow, as `module:name`."""
         ...

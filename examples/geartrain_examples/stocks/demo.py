@@ -50,6 +50,11 @@ class StockDemo:
     devices = 5
     tables = (OUTPUT_TABLE,)
     page_while_running = False
+    moves, throttled_devices = "", 0
+
+    def throttled(self, options: StockOptions) -> StockOptions:
+        """None of its steps moves."""
+        return options
 
     def flow(self, options: StockOptions) -> str:
         """Its flow, as `module:name`."""

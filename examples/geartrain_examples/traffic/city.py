@@ -35,11 +35,14 @@ Crossing = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class City:
-    """How large it is; fake_share: the part of the plates that a second vehicle uses as well."""
+    """How large it is; fake_share: the part of the plates that a second vehicle uses as well; loop_s: how
+    often a loop says what it has seen, seconds, a part of a minute.
+    """
 
     size: int
     vehicles: int
     fake_share: float
+    loop_s: int = 60
 
     def fakes(self) -> list[str]:
         """The plates that are used twice."""
@@ -93,7 +96,7 @@ class City:
         self, counts: dict[tuple[str, int], list[float]], minutes: int
     ) -> Iterator[Sequence[object]]:
         """The rows of the loops: begin_s, detector, n, speed_mps, occupancy_pct; `counts`: by street and
-        minute, the speeds of those that passed.
+        span of `loop_s`, the speeds of those that passed.
         """
         rng, jams = Random(SEED + 1), dict[str, range]()  # noqa: S311 - the same
         streets = list(self.streets())
@@ -101,14 +104,21 @@ class City:
             if rng.random() < _JAM_SHARE:
                 begins = rng.randrange(minutes)
                 jams[edge] = range(begins, begins + _JAM_MINUTES)
-        for minute in range(minutes):
+        for span in range(minutes * 60 // self.loop_s):
+            minute = span * self.loop_s // 60
             for edge in streets:
-                speeds = counts.get((edge, minute), [])
+                speeds = counts.get((edge, span), [])
                 mean_mps = round(sum(speeds) / len(speeds), 2) if speeds else -1.0
-                occupancy = sum(_VEHICLE_M / max(speed, 1.0) for speed in speeds) / 0.6
+                occupancy = sum(_VEHICLE_M / max(speed, 1.0) for speed in speeds) / (self.loop_s / 100)
                 if minute in jams.get(edge, ()):
                     occupancy += 25 + 30 * rng.random()
-                yield minute * 60.0, f"loop_{edge}_0", len(speeds), mean_mps, round(min(occupancy, 100.0), 2)
+                yield (
+                    span * float(self.loop_s),
+                    f"loop_{edge}_0",
+                    len(speeds),
+                    mean_mps,
+                    round(min(occupancy, 100.0), 2),
+                )
 
 
 def write_city(city: City, folder: Path) -> dict[str, Path]:
@@ -121,7 +131,7 @@ def write_city(city: City, folder: Path) -> dict[str, Path]:
         nonlocal last
         for time, detector, edge, lane, vehicle, speed_mps in city.passes():
             last = max(last, time)
-            counts.setdefault((edge, time // 6_000), []).append(speed_mps)
+            counts.setdefault((edge, time // (100 * city.loop_s)), []).append(speed_mps)
             yield f"{time // 100}.{time % 100:02}", detector, edge, lane, vehicle, speed_mps
 
     found = {

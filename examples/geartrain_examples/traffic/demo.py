@@ -13,6 +13,7 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from geartrain.errors import ConfigError, SourceError
 from geartrain.planning import Plan
@@ -33,7 +34,9 @@ SAMPLE_FILES = {
 }
 INPUT = "input"
 """Where in the state folder made-up traffic lies."""
-VEHICLES, FAKE_SHARE = 500, 0.02
+VEHICLES, FAKE_SHARE, LOOP_S = 500, 0.02, 60
+THROTTLED = City(6, 6_000, FAKE_SHARE, loop_s=5)
+"""The city over a throttled link: its loops say much more than the streets' rows that are made of it."""
 
 File = Path | None
 
@@ -100,6 +103,18 @@ class TrafficOptions(msgspec.Struct, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    loop_seconds: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=60,
+                description=f"The loops of --city report every N seconds. Default {LOOP_S}.",
+                extra={"metavar": "N"},
+            ),
+        ]
+        | None
+    ) = None
     limit_mps: Annotated[
         float, Meta(description="The limit at a camera, in m/s.", extra={"metavar": "N"})
     ] = 13.89
@@ -117,6 +132,7 @@ class TrafficDemo:
     examples = (
         "gear demo traffic",
         "gear demo traffic --city 5 --vehicles 2000 --fake-share 0.05",
+        "gear demo traffic --throttle 20kB/s",
         "gear demo traffic --passes passes.csv.gz --loops loops.csv.gz --devices 3 --cut cloud",
         "gear demo traffic --no-page --output tables --cut overspeed,streets",
     )
@@ -125,6 +141,16 @@ class TrafficDemo:
     devices = 8
     tables = ("overspeed", "section_overspeed", "fake_plates", "traces", "streets", "city")
     page_while_running = True
+    moves, throttled_devices = "streets", 2
+
+    def throttled(self, options: TrafficOptions) -> TrafficOptions:
+        """Its options for a slow link: without an input of its own, a city whose loops report often."""
+        if options.live or any(getattr(options, name) is not None for name in SAMPLE_FILES):
+            return options
+        given = {"city": THROTTLED.size, "vehicles": THROTTLED.vehicles, "loop_seconds": THROTTLED.loop_s}
+        return replace(
+            options, **{name: one for name, one in given.items() if getattr(options, name) is None}
+        )
 
     def flow(self, options: TrafficOptions) -> str:
         """Its flow, as `module:name`."""
@@ -207,11 +233,13 @@ def check(options: TrafficOptions) -> None:
                 f"--live simulates its own traffic, as of now: leave out {former[0]}, or --live"
             )
     if options.city is None:
-        for name in ("vehicles", "fake_share"):
+        for name in ("vehicles", "fake_share", "loop_seconds"):
             if getattr(options, name) is not None:
                 raise ConfigError(f"{_word(name)} is for a made-up city: add --city N")
         if options.loops is not None and options.passes is None:
             raise ConfigError(f"--loops {options.loops} comes without passes: add --passes FILE")
+    elif options.loop_seconds and 60 % options.loop_seconds:
+        raise ConfigError(f"--loop-seconds {options.loop_seconds}: write a number that divides 60")
     elif given:
         name, path = next(iter(given.items()))
         raise ConfigError(f"--city makes its own traffic: leave out {_word(name)} {path}, or --city")
@@ -225,8 +253,9 @@ def files(folder: Path, options: TrafficOptions) -> dict[str, Path]:
     if options.city is not None:
         vehicles = VEHICLES if options.vehicles is None else options.vehicles
         fake_share = FAKE_SHARE if options.fake_share is None else options.fake_share
+        city = City(options.city, vehicles, fake_share, options.loop_seconds or LOOP_S)
         try:
-            return write_city(City(options.city, vehicles, fake_share), folder / INPUT)
+            return write_city(city, folder / INPUT)
         except OSError as error:
             raise SourceError(f"the city cannot be written to {folder / INPUT}: {error.strerror}") from None
     given = {"passes": options.passes, "loops": options.loops, "checkpoints": options.checkpoints}
