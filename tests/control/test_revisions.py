@@ -298,7 +298,15 @@ def test_a_store_of_a_former_release_has_the_first_revision_of_each_app(tmp_path
             older.execute(f"ALTER TABLE {table} DROP COLUMN cut")
         older.execute("DROP TABLE revisions")
         older.execute("DROP TABLE cut_changes")
-        for table in ("bearers", "secrets", "sealed_secrets", "certificates", "events", "told"):
+        for table in (
+            "bearers",
+            "secrets",
+            "sealed_secrets",
+            "certificates",
+            "events",
+            "told",
+            "device_purges",
+        ):
             older.execute(f"DROP TABLE {table}")
         older.execute("PRAGMA user_version = 2")
     older.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -130,3 +131,60 @@ def test_a_device_goes_out_of_log_and_tables_and_rows_go_by_age(
         kept = client_of(state).get("/apps/heat")["retention"]
         assert kept["tables_removed"] == len(others) - 1 + len(highs)
         stop(process, state)
+
+
+def test_a_device_goes_out_of_a_running_platform_that_is_killed_at_each_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "heat.py").write_text(FLOW, encoding="utf-8")
+    files = {name: tmp_path / f"{name}.csv" for name in ("d1", "d2")}
+    write_readings(files["d1"], GONE, 20.0)
+    others = write_readings(files["d2"], STAYS, 0.0)
+    own = [f"--device-set={name}:readings.path={path}" for name, path in files.items()]
+    state = tmp_path / "state"
+    tables = PlatformPlaces(state).tables("heat.1")
+
+    def rows(table: str) -> list[Any]:
+        return list(client_of(state).get(f"/apps/heat/tables/{table}?limit=1000")["rows"])
+
+    def step() -> str:
+        return str(client_of(state).get("/devices/d1/purge")["step"])
+
+    def kill(name: str) -> None:
+        if (pid := pids(state).get(name)) is not None:
+            os.kill(pid, signal.SIGKILL)
+
+    with platform(state) as process:
+        client = client_of(state)
+        for name in files:
+            gear(state, "device", "add", name, "--local", "--label", "kind=room")
+        gear(state, "submit", "heat:flow", "--devices", "kind=room", "--cut", "cloud", "--no-wait", *own)
+        until_ended(client, "heat")
+        planned = json.loads(gear(state, "device", "purge", "d1", "--dry-run", "--json"))
+        assert (planned["step"], planned["replays"], planned["obstacles"]) == ("planned", ["heat.1"], [])
+        assert planned["rows"] == 300
+        made = json.loads(gear(state, "device", "purge", "d1", "--yes", "--no-wait", "--json"))
+        assert made["step"] == "stopping"
+        running = pids(state)
+        process.kill()
+        process.wait()
+    until(lambda: not any(is_alive(pid) for pid in running.values()), "the end of all")
+    with platform(state) as process:
+        client_of(state)
+        kill("control")
+        until(lambda: step() != "stopping", "what is erased of files")
+        kill("control")
+        kill("spark")
+        until(lambda: step() == "done", "the end of the purge")
+        assert runs_with_tables(tables) == {served_run(tables)} == {2}
+        until_ended(client_of(state), "heat")
+        assert rows("kept") == sorted(others)
+        highs = {room: max(celsius for _, of, celsius in others if of == room) for _, room, _ in others[:3]}
+        assert {room: celsius for _, room, celsius in rows("highs")} == highs
+        audit = client_of(state).get("/audit?limit=100")["items"]
+        assert [one["device"] for one in audit if one["path"].endswith("/purge")] == ["d1", "d1"]
+        assert json.loads(gear(state, "log", "verify", "--json"))["whole"]
+        stop(process, state)
+    held = {path for path in state.rglob("*") if path.is_file() and GONE.encode() in path.read_bytes()}
+    assert held == set()

@@ -155,6 +155,40 @@ def device_retire(device: DeviceName, url: Url = None, state: State = None, json
     retire_device(platform_at(url, state), device, as_json=json)
 
 
+@device_app.command("purge", short_help="Erase what a device has sent, and retire it.")
+def device_purge(
+    device: DeviceName,
+    leave: Annotated[
+        list[str] | None,
+        typer.Option("--leave", metavar="APP", help="This app stays as it is; may be repeated."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is done.")] = True,
+    timeout: Annotated[str, typer.Option(metavar="SECONDS", help="How long to wait.")] = "30m",
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Erase what a device has sent from a running platform, and retire the device.
+
+    Ingest and Spark stop for the seconds in which files are written anew; devices keep what they have. Then
+    each app makes its tables anew without the device. There is no way back.
+
+    \b
+    Examples:
+      gear device purge truck-1 --dry-run
+      gear device purge truck-1 --yes
+      gear device purge truck-1 --leave alarms
+    """
+    from geartrain_client.cli.purging import purge_device
+
+    seconds = parse_seconds("--timeout", timeout) if wait else None
+    purge_device(
+        platform_at(url, state), device, leave or [], dry_run=dry_run, yes=yes, wait_s=seconds, as_json=json
+    )
+
+
 @device_app.command("revoke", short_help="End the certificates of a device, and its connections.")
 def device_revoke(device: DeviceName, url: Url = None, state: State = None, json: Json = False) -> None:
     """End the certificates of a device, and the connections that it has made with them.

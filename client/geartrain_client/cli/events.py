@@ -78,6 +78,14 @@ def _said(kind: str, said: Mapping[str, Any]) -> str:
             return f"runs {runs}" + (f", {said['wanted']} is wanted" if said.get("wanted") else "")
         case "secret":
             return f"{said.get('name')} was {'removed' if said.get('removed') else 'set'}"
+        case "purge":
+            return f"erasing what it sent, asked for by {said.get('asked_by')}: {said.get('step')}"
+        case "process":
+            return f"process {said.get('process')} is {said.get('state')}, restarts: {said.get('restarts')}"
+        case "token":
+            return f"token {said.get('name')} ({said.get('role')}) " + (
+                "is gone" if said.get("removed") else f"was made by {said.get('made_by')}"
+            )
         case "missed":
             return "older events are gone: see gear list and gear device ls"
     return json.dumps(said, ensure_ascii=False)

@@ -6,19 +6,20 @@ changed. While a Spark host or a driver runs on the folder nothing is, either.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from geartrain.adapters.file_lock import open_lock, try_lock
+from geartrain.adapters.system import SystemClock
 from geartrain.printable import printable
 from geartrain_client.terminal.screen import ProgressLine, notices, print_json, results
-from geartrain_cloud.errors import StateError
+from geartrain_cloud.control.audit import AuditLog
+from geartrain_cloud.control.bearers import LOCAL, Bearer
 from geartrain_cloud.ingest.erasure import erasable, erase_device
 from geartrain_cloud.inspecting.places import log_folder, run_folder
-from geartrain_cloud.spark.lock import LOCK_FILE
+from geartrain_cloud.platform.places import PlatformPlaces
+from geartrain_cloud.spark.lock import LOCK_FILE, no_reader
 
 
 def erase(state: Path, device: str, *, do_it: bool, as_json: bool) -> None:
@@ -28,7 +29,9 @@ def erase(state: Path, device: str, *, do_it: bool, as_json: bool) -> None:
     """
     folder = log_folder(state)
     if do_it:
-        with _no_reader(run_folder(state)), ProgressLine(notices()) as line:
+        run = run_folder(state)
+        locks = [run / "spark" / LOCK_FILE, run / LOCK_FILE]
+        with no_reader(locks), _noted(PlatformPlaces(run), device), ProgressLine(notices()) as line:
             found = erase_device(folder, device, lambda what: line.show(lambda: what))
     else:
         found = erasable(folder, device)
@@ -52,16 +55,15 @@ def erase(state: Path, device: str, *, do_it: bool, as_json: bool) -> None:
 
 
 @contextmanager
-def _no_reader(folder: Path) -> Iterator[None]:
-    """Keep a Spark host or a driver from starting on a run's folder; raises `StateError` where one runs."""
-    held = []
-    try:
-        for path in (folder / "spark" / LOCK_FILE, folder / LOCK_FILE):
-            if path.exists():
-                held.append(open_lock(path))
-                if not try_lock(held[-1]):
-                    raise StateError(f"Spark runs on {path.parent}: stop the platform first")
+def _noted(places: PlatformPlaces, device: str) -> Iterator[None]:
+    """Note in a platform's audit log what is done, before it is, and whether it was; raises `StoreError`."""
+    if not places.control.exists():  # the log of a run of its own
         yield
+        return
+    log = AuditLog(places.audit, SystemClock().now_us)
+    try:
+        number = log.begin(Bearer(LOCAL, "admin"), "", "gear log erase", ("", device), "")
+        yield
+        log.end(number, 200, "ok", {})
     finally:
-        for descriptor in held:
-            os.close(descriptor)
+        log.close()

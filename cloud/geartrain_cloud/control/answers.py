@@ -622,8 +622,47 @@ class Records(msgspec.Struct, frozen=True):
 
 
 EventKind = Literal[
-    "begin", "missed", "end", "app", "revision", "cut", "applied", "secret", "device", "contact", "agent"
+    "begin",
+    "missed",
+    "end",
+    "app",
+    "revision",
+    "cut",
+    "applied",
+    "secret",
+    "device",
+    "contact",
+    "agent",
+    "purge",
+    "process",
+    "token",
 ]
+
+
+PurgeStep = Literal["planned", "stopping", "replaying", "done", "failed"]
+
+
+class Purge(_Answer, frozen=True):
+    """What is erased of a device. step: how far it is; rows, quarantined: of the log, and batches; replays:
+    instances that make their tables anew; waits_for: what is still to come; leaves: instances that stay as
+    they are; stops: the processes that pause; obstacles: why it could not begin; not_reached: what to look
+    after oneself, a line each.
+    """
+
+    device: str
+    step: PurgeStep
+    asked_us: int
+    done_us: int | None
+    asked_by: str
+    rows: int
+    quarantined: int
+    replays: list[str]
+    waits_for: list[str]
+    leaves: list[str]
+    stops: list[str]
+    obstacles: list[str]
+    not_reached: list[str]
+    why: str
 
 
 class Event(_Answer, frozen=True):

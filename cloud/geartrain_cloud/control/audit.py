@@ -67,6 +67,7 @@ _TOLD = frozenset(
         "expires_s",
         "older_than_s",
         "bytes_max",
+        "leave",
     ]
 )
 """Fields of bodies that hold no secret."""

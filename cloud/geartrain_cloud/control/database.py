@@ -23,7 +23,7 @@ from geartrain.adapters.sqlite import Fault, open_to_write, transaction, transla
 from geartrain_cloud.control.errors import StoreError
 from geartrain_cloud.control.model import Device, Instance, Planned
 
-VERSION = 10
+VERSION = 11
 BUSY_S = 10.0
 
 _CREATE = """
@@ -105,7 +105,15 @@ CREATE TABLE told (kind TEXT NOT NULL, name TEXT NOT NULL, value INTEGER NOT NUL
 _USES = """
 ALTER TABLE bearers ADD COLUMN used_us INTEGER NOT NULL DEFAULT 0;
 """
-_STEPS = (_CREATE, _PROGRAMS, _REVISIONS, _CUTS, _BEARERS, _SLOTS, _SECRETS, _RETENTION, _EVENTS, _USES)
+_DEVICE_PURGES = """
+CREATE TABLE device_purges (device TEXT PRIMARY KEY, step TEXT NOT NULL, asked_us INTEGER NOT NULL,
+    done_us INTEGER NOT NULL, asked_by TEXT NOT NULL, runs TEXT NOT NULL, kept TEXT NOT NULL,
+    rows INTEGER NOT NULL, quarantined INTEGER NOT NULL, why TEXT NOT NULL) WITHOUT ROWID;
+"""
+_STEPS = (
+    *(_CREATE, _PROGRAMS, _REVISIONS, _CUTS, _BEARERS, _SLOTS, _SECRETS, _RETENTION, _EVENTS, _USES),
+    _DEVICE_PURGES,
+)
 """What brings a store of each format to the next one."""
 _JSON = ("options", "device_options", "outline", "labels", "drops", "cut_rules")
 
@@ -182,6 +190,12 @@ class ControlDatabase:
     def read(self, kind: type[T], question: str, values: Sequence[Any] = ()) -> list[T]:
         """The instances, revisions or devices whose columns the question gives; raises `StoreError`."""
         return [from_row(kind, row) for row in self.rows(question, values)]
+
+    def compact(self) -> None:
+        """Leave nothing in the file of what was deleted, nor in its write-ahead log; raises `StoreError`."""
+        with translated(StoreError, self._subject):
+            self._database.execute("VACUUM")
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @property
     def changes(self) -> int:

@@ -140,6 +140,16 @@ class Desired:
             self._next_serial(f"SELECT device {its}", (instance,))
             database.execute("DELETE FROM assignments WHERE instance = ?", (instance,))
 
+    def purge_device(self, device: str) -> None:
+        """Have a device that was retired remove what it keeps of every instance that it was ever given."""
+        with self._database.change() as database:
+            database.execute(
+                "INSERT INTO purges (device, instance, serial) "
+                "SELECT device, instance, 0 FROM assignments WHERE device = ? ORDER BY instance",
+                (device,),
+            )
+            self.tell(device)
+
     def go_on(self, device: str) -> None:
         """Give the device its next desired state where purges wait for room that its report has made."""
         with self._database.change():
@@ -185,6 +195,14 @@ class Desired:
             )
 
     # Questions
+
+    def still_holds(self, device: str) -> bool:
+        """Whether the device has not said that it removed all that it was told to."""
+        question = (
+            "SELECT 1 FROM purges JOIN devices USING (device) WHERE device = ? "
+            "AND (purges.serial = 0 OR purges.serial > applied) LIMIT 1"
+        )
+        return bool(self._database.rows(question, (device,)))
 
     def check_purges(self, instance: str) -> None:
         """Raise `ConflictError` where a device of the instance was not told of too many purges."""

@@ -22,6 +22,8 @@ from geartrain_cloud.control.desired import Desired
 from geartrain_cloud.control.errors import ConflictError, NotFoundError
 from geartrain_cloud.control.model import Device
 
+HEARS_US = 86_400_000_000
+"""So long a device that was purged keeps its certificate, so that it can hear of it."""
 DEVICES_MAX = 100_000
 PAGE_MAX = 1_000
 
@@ -45,6 +47,11 @@ class Devices:
         device = Device(name, check_labels(labels), local)
         with self._database.change():
             known = self.find(name)
+            if known is not None and known.retired and self._desired.still_holds(name):
+                raise ConflictError(
+                    f"device {name} has not said that it removed what it was told to: let it hear that, or "
+                    "add it under another name"
+                )
             if known is not None and not known.retired:
                 raise ConflictError(f"device {name} is there already: see gear device show {name}")
             if known is None and self._is_full():
@@ -132,6 +139,13 @@ class Devices:
         if found.retired:
             raise NotFoundError(f"device {name} was retired: gear device add {name} takes it back")
         return found
+
+    def is_to_hear(self, name: str, now_us: int) -> bool:
+        """Whether a device that was retired has still to hear what it is to remove, and is given the time."""
+        asked = self._database.rows(
+            "SELECT 1 FROM device_purges WHERE device = ? AND asked_us > ?", (name, now_us - HEARS_US)
+        )
+        return bool(asked) and self._desired.still_holds(name)
 
     def find(self, name: str) -> Device | None:
         """The device of this name, one that was retired, too; None for none."""

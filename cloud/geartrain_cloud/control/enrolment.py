@@ -87,6 +87,8 @@ class Enrolment:
         """Do what is due; called every so often."""
         for device, due_us in list(self._leaving.items()):
             if self._now_us() >= due_us:
+                if self._devices.is_to_hear(device, self._now_us()):
+                    continue
                 del self._leaving[device]
                 if self._is_retired(device):
                     self.revoke(device)

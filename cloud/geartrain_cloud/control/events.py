@@ -1,4 +1,4 @@
-"""Events: each change of apps, revisions, cuts, secrets, devices and their programs, in one numbered list.
+"""Events: each change of apps, revisions, cuts, secrets, tokens and devices, in one numbered list.
 
 Between the control store and who follows it by REST. Guarantees: an event is in the transaction of the change
 that it tells of, so that there is never one without the other. What was told of is kept, so that no restart
@@ -20,7 +20,7 @@ EVENTS_MAX = 10_000
 AGE_US_MAX = 7 * 86_400_000_000
 _COLUMNS = "number, at_us, kind, app, device, said"
 _TRIM = f"DELETE FROM events WHERE number <= (SELECT max(number) FROM events) - {EVENTS_MAX}"  # noqa: S608
-_CONTACT, _IN_FORCE = "contact", "in force"
+_CONTACT, _IN_FORCE, _PROCESS = "contact", "in force", "process"
 """Kinds of what was told of, beside what the store's own tables say."""
 
 _APP = (
@@ -48,6 +48,15 @@ _PROGRAM = "json_object('wanted', new.wanted, 'version', new.version, 'runs', ne
 _OF_SECRETS = (
     "json_object('name', new.name, 'version', new.version, 'removed', "
     "json(CASE WHEN length(new.value) THEN 'false' ELSE 'true' END))"
+)
+_PURGE = (
+    "json_object('step', new.step, 'asked_by', new.asked_by, 'rows', new.rows, "
+    "'quarantined', new.quarantined, 'apps', (SELECT json_group_array(key) FROM json_each(new.runs)), "
+    "'kept', json(new.kept))"
+)
+_OF_TOKENS = (
+    "json_object('name', {0}.name, 'role', {0}.role, 'made_by', {0}.made_by, "
+    "'expires_us', {0}.expires_us, 'removed', json('{1}'))"
 )
 _REPORT = (
     "json_object('instance', new.instance, 'state', new.state, 'why', substr(new.why, 1, 400), "
@@ -143,6 +152,10 @@ _EVERY = (
     ),
     _Told("AFTER INSERT ON programs", "", "agent", "''", "new.device", _PROGRAM),
     _Told("AFTER UPDATE ON programs", _changed("wanted", "runs"), "agent", "''", "new.device", _PROGRAM),
+    _Told("AFTER INSERT ON device_purges", "", "purge", "''", "new.device", _PURGE),
+    _Told("AFTER UPDATE ON device_purges", _changed("step"), "purge", "''", "new.device", _PURGE),
+    _Told("AFTER INSERT ON bearers", "", "token", "new.app", "''", _OF_TOKENS.format("new", "false")),
+    _Told("AFTER DELETE ON bearers", "", "token", "old.app", "''", _OF_TOKENS.format("old", "true")),
     _Told("AFTER INSERT ON secrets", "", "secret", "new.app", "''", _OF_SECRETS),
     _Told("AFTER UPDATE ON secrets", "", "secret", "new.app", "''", _OF_SECRETS),
 )
@@ -176,14 +189,19 @@ class Events:
 
     # Changes
 
-    def look(self, in_force: Mapping[str, int]) -> None:
+    def look(
+        self, in_force: Mapping[str, int], processes: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> None:
         """Tell what no statement of the store changes, where it is not what was told last: whether devices
-        are in contact, and which revision is in force. Drop what is too old. Raises `StoreError`.
+        are in contact, which revision is in force, and which processes were started or have died. Drop what
+        is too old. Raises `StoreError`.
 
-        in_force: by instance its revision's number.
+        in_force: by instance its revision's number; processes: what `gear up` says of each, None for nothing.
         """
         now_us = self._now_us()
         news = [*self._contacts(now_us), *self._revisions(in_force)]
+        if processes:
+            news += self._processes(processes)
         oldest = self._database.rows("SELECT at_us FROM events ORDER BY number LIMIT 1")
         is_old = bool(oldest) and oldest[0][0] < now_us - AGE_US_MAX
         if not news and not is_old:
@@ -221,6 +239,17 @@ class Events:
             for (app,) in self._database.rows("SELECT name FROM instances WHERE instance = ?", (instance,)):
                 said = {"instance": instance, "number": number, "stage": _IN_FORCE}
                 yield (_IN_FORCE, instance, number), ("revision", app, "", as_text(said))
+
+    def _processes(self, processes: Mapping[str, Mapping[str, Any]]) -> Iterator[_News]:
+        """What was told of a process is the id under which it runs, 0 while it does not."""
+        told = dict(self._database.rows("SELECT name, value FROM told WHERE kind = ?", (_PROCESS,)))
+        for name in sorted({*told, *processes}):
+            one = processes.get(name, {"state": "stopped"})
+            pid = one.get("pid") if one.get("state") == "running" else 0
+            number = pid if isinstance(pid, int) else 0
+            if told.get(name, 0) != number:
+                said = {"process": name, "state": one.get("state"), "restarts": one.get("restarts", 0)}
+                yield (_PROCESS, name, number), ("process", "", "", as_text(said))
 
     # Questions
 

@@ -41,6 +41,7 @@ from geartrain_cloud.control.lane_store import StoreOfLane
 from geartrain_cloud.control.loading import Loader
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.openapi import Contract
+from geartrain_cloud.control.purging import Purging
 from geartrain_cloud.control.questions import Questions
 from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control.scaling import Scales
@@ -62,12 +63,14 @@ if TYPE_CHECKING:
     from geartrain_cloud.control.enrolment import Enrolment
     from geartrain_cloud.pages.connections import PageRunner
 
+    Round = Purging | Trust | Enrolment | SecretRounds | Streams | WrongTokens
+
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
 ANSWERING = (
     *(Api, Streams, Trust, Updates, Agents, Explanations, Questions, Cuts, Scales),
-    *(Tokens, SecretRequests, Auditing, Inspection),
+    *(Tokens, SecretRequests, Auditing, Inspection, Purging),
 )
 """Whose methods answer REST, beside its contract."""
 ROUND_S = 0.2
@@ -130,8 +133,20 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         questions = Questions(store, QuestionFolder(places.questions), clock, asking)
         inspection = Inspection(config, store.answers, clock.now_us)
         rounds, secret = _secrets(store, places, changed.set, enrolment, clock)
-        streams = Streams(store.events, lambda: read_hosted(places)[1], store.bearers.check)
-        own = [Tokens(store.bearers, store.answers), secret, Auditing(audit), inspection, questions, cuts]
+        streams = Streams(
+            *(store.events, lambda: read_hosted(places)[1], store.bearers.check),
+            processes=lambda: read_report(places.processes),
+        )
+        purging = Purging(store, config, clock, changed.set, enrolment)
+        own = [
+            Tokens(store.bearers, store.answers),
+            secret,
+            Auditing(audit),
+            inspection,
+            purging,
+            questions,
+            cuts,
+        ]
         answering = [api, trust, updates, agents, explanations, scales, streams, *own, Contract(ANSWERING)]
         look = partial(store.bearers.look, own=open_token(places))
         context = rest_context(config)
@@ -149,7 +164,7 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
             following = _follow_lane(store, config, clock, clones, asking)
             lane = asyncio.ensure_future(_together(following, Aging(store, config, clock).run()))
             try:
-                beside = [trust, enrolment, rounds, streams, wrong]
+                beside: list[Round | None] = [purging, trust, enrolment, rounds, streams, wrong]
                 await _reconcile(reconciler, observer, changed, stopped, lane, beside)
             finally:
                 lane.cancel()
@@ -242,7 +257,7 @@ async def _reconcile(
     changed: asyncio.Event,
     stopped: asyncio.Event,
     lane: asyncio.Future[None],
-    rounds: Sequence[Trust | Enrolment | SecretRounds | Streams | WrongTokens | None],
+    rounds: Sequence[Round | None],
 ) -> None:
     ends = asyncio.ensure_future(stopped.wait())
     try:

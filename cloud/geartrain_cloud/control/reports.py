@@ -32,7 +32,15 @@ class Reports:
         """
         with self._database.change() as database:
             known = self._devices.find(device)
-            if known is None or known.retired:
+            if known is None:
+                return
+            if known.retired:  # all that it may still say is that it removed what it was told to
+                database.execute(
+                    "UPDATE devices SET applied = ?1 WHERE device = ?2 AND applied < ?1 "
+                    "AND EXISTS (SELECT 1 FROM purges WHERE device = ?2)",
+                    (min(serial, known.serial), device),
+                )
+                self._desired.go_on(device)
                 return
             database.execute(
                 "UPDATE devices SET applied = ?, seen_us = ? WHERE device = ?",

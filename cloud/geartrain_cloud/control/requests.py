@@ -220,6 +220,13 @@ EventTime = Annotated[int, msgspec.Meta(ge=START_OF_TIME, le=END_OF_TIME)]
 """Microseconds since 1970."""
 
 
+class PurgeBody(_Body, frozen=True):
+    """dry_run: only say what would go; leave: the apps, or instances, that stay as they are."""
+
+    dry_run: bool = False
+    leave: Annotated[list[str], msgspec.Meta(max_length=1_000)] = []
+
+
 class EmptyBody(_Body, frozen=True):
     """A body without fields, or none."""
 

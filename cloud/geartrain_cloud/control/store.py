@@ -19,6 +19,7 @@ from geartrain_cloud.control.devices import Devices
 from geartrain_cloud.control.events import Events
 from geartrain_cloud.control.idempotency import Answers
 from geartrain_cloud.control.programs import Programs
+from geartrain_cloud.control.purges import Purges
 from geartrain_cloud.control.reports import Reports
 from geartrain_cloud.control.revisions import Revisions
 from geartrain_cloud.control.secrets import Secrets
@@ -37,6 +38,7 @@ class ControlStore:
         self.answers, self.bearers = Answers(self.database), Bearers(self.database, now_us)
         self.desired = Desired(self.database)
         self.devices = Devices(self.database, self.desired)
+        self.purges = Purges(self.database, self.devices, self.desired)
         self.programs = Programs(self.database, self.devices, self.desired)
         self.reports = Reports(self.database, self.devices, self.desired, now_us)
         self.revisions, self.cut_changes = Revisions(self.database), CutChanges(self.database)

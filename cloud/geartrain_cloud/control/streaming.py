@@ -108,7 +108,8 @@ class Streams:
             return
         self._next_s = time.monotonic() + LOOK_S
         hosted = self._hosted()
-        self._events.look({name: one.revision for name, one in hosted.items() if one.state in _IN_FORCE})
+        in_force = {name: one.revision for name, one in hosted.items() if one.state in _IN_FORCE}
+        self._events.look(in_force, self._processes())
 
     @route("GET", "/events", "viewer", answers.Event, query=EventsQuery, streams=MEDIA, for_app=True)
     async def follow(self, request: web.Request) -> web.StreamResponse:

@@ -77,6 +77,19 @@ def erasable(folder: Path, device: str) -> Erased:
     return Erased(tuple(flow for (flow,) in flows), segments, rows, quarantined, assigned)
 
 
+def flows_with(folder: Path, device: str) -> set[str]:
+    """The flows to which a device has ever brought rows, those included of which none are left; raises
+    `LedgerError`.
+    """
+    with ledger_of(folder) as ledger:
+        rows = ledger.execute(
+            "SELECT DISTINCT flow FROM entries WHERE device = ? AND (segment <> '' OR kind = ? "
+            "OR detail LIKE '% were erased')",
+            (device, EntryKind.REMOVED.value),
+        ).fetchall()
+    return {flow for (flow,) in rows}
+
+
 def erase_device(folder: Path, device: str, reached: Callable[[str], None] = lambda what: None) -> Erased:
     """Take what a device has sent out of the log in `folder`.
 

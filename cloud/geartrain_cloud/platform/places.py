@@ -99,6 +99,11 @@ class PlatformPlaces:
         return self.folder / "processes.json"
 
     @property
+    def paused(self) -> Path:
+        """Which processes `gear up` is to leave out for now."""
+        return self.folder / "paused.json"
+
+    @property
     def spark(self) -> Path:
         """The Spark host's folder: checkpoints and plans."""
         return self.folder / "spark"

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from geartrain.adapters.file_lock import open_lock, try_lock
+from geartrain_cloud.errors import StateError
 from geartrain_cloud.spark.errors import QueryError, RefusedError
 
 LOCK_FILE = "driver.lock"
@@ -48,6 +51,22 @@ class StateLock:
     def release(self) -> None:
         """Let go of it in this process."""
         os.close(self.descriptor)
+
+
+@contextmanager
+def no_reader(locks: Iterable[Path]) -> Iterator[None]:
+    """Keep Spark hosts and drivers with these locks from starting; raises `StateError` where one runs."""
+    held = []
+    try:
+        for path in locks:
+            if path.exists():
+                held.append(open_lock(path))
+                if not try_lock(held[-1]):
+                    raise StateError(f"Spark runs on {path.parent}: stop the platform first")
+        yield
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
 
 
 def _is_alive(holder: str) -> bool:

@@ -40,6 +40,10 @@ class Processes:
 
     def all(self) -> list[ChildSpec]:
         """Every process that is wanted now; raises `SupervisorError` when a file cannot be written."""
+        paused = read_report(self._places.paused).get("processes", [])
+        return [one for one in self._every() if one.name not in paused]
+
+    def _every(self) -> list[ChildSpec]:
         return [
             *self.first(),
             self._program(CONTROL, "geartrain_cloud.control.main"),

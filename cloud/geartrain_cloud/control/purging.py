@@ -1,0 +1,280 @@
+"""`/devices/{device}/purge`: what a device sent is erased while the platform runs.
+
+Beside every record's path. Ingest and the Spark host end for as long as files are worked on. Then apps make
+their tables anew without the device. Guarantees: nothing is changed unless all of it can be done, but for the
+apps that are to stay as they are. Each step may be done again after a kill at any moment. Ingest and the host
+come back when the files are done, and when that has failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from geartrain.errors import GeartrainError, LedgerError
+from geartrain.fleet.selectors import is_cloud_device
+from geartrain.ports import Clock
+from geartrain.revision import Revision
+from geartrain_cloud.control import answers
+from geartrain_cloud.control.access import caller_of
+from geartrain_cloud.control.errors import ConflictError, ControlError, UnavailableError
+from geartrain_cloud.control.hosting import read_hosted
+from geartrain_cloud.control.idempotency import Answer
+from geartrain_cloud.control.model import Instance, Wanted
+from geartrain_cloud.control.purge_files import STOPPED, erase_on_disk, has_log, is_quiet
+from geartrain_cloud.control.purges import Purge
+from geartrain_cloud.control.requests import PurgeBody, body_of, key_of
+from geartrain_cloud.control.routes import route
+from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.ingest.erasure import Erased, erasable, flows_with
+from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.platform.config import PlatformConfig
+from geartrain_cloud.platform.places import write_report
+from geartrain_cloud.platform.runs import runs_with_tables, served_run
+
+if TYPE_CHECKING:
+    from geartrain_cloud.control.enrolment import Enrolment
+
+_LOG = logging.getLogger("geartrain.control")
+
+STOP_S = 120.0
+"""So long ingest and the Spark host may take to end before a purge fails."""
+LOOK_S = 0.5
+_ALWAYS_LEFT = (
+    "backups, and copies that gear fetch has made",
+    "the lines that control has printed, and the free room of the disk itself",
+)
+
+
+class Purging:
+    """What erases devices from one platform; `round` is called every so often."""
+
+    def __init__(
+        self,
+        store: ControlStore,
+        config: PlatformConfig,
+        clock: Clock,
+        changed: Callable[[], None],
+        enrolment: Enrolment | None = None,
+    ) -> None:
+        """`changed`: called after each change; enrolment: of a platform that is open to other machines."""
+        self._store, self._config, self._places = store, config, config.places
+        self._clock, self._changed, self._enrolment = clock, changed, enrolment
+        self._work: asyncio.Future[Erased] | None = None
+        self._since_s, self._looked_s = clock.monotonic_s(), 0.0
+
+    # What a person asks for
+
+    @route("POST", "/devices/{device}/purge", "admin", answers.Purge, statuses=(200, 202), body=PurgeBody)
+    async def purge(self, request: web.Request) -> Answer:
+        """Erase what a device has sent from log, tables and state, and retire it. Ingest and Spark pause for
+        it. Apps make their tables anew; those in `leave` keep them. With `dry_run`, only say what would go.
+        """
+        body, asked = await body_of(request, PurgeBody)
+        key = key_of(request)
+        if key and (known := self._store.answers.recall(key, asked)) is not None:
+            return known
+        device = self._store.devices.get(request.match_info["device"])
+        if is_cloud_device(device.device, device.labels):
+            raise ConflictError(
+                f"{device.device} is the platform's own device: kill the apps that it reads for"
+            )
+        found, flows = await asyncio.to_thread(self._found, device.device)
+        meant = [one for one in self._store.apps.every() if one.instance in flows]
+        kept = [one for one in meant if {one.instance, one.name} & set(body.leave)]
+        obstacles = [why for one in meant if one not in kept for why in self._against(one)]
+        wanted = Purge(
+            device.device,
+            *("stopping", self._clock.now_us(), 0, caller_of(request).name),
+            {one.instance: 0 for one in meant if one not in kept},
+            tuple(one.instance for one in kept),
+            *(found.rows, found.quarantined, ""),
+        )
+        if body.dry_run:
+            return 200, self._told(wanted, obstacles) | {"step": "planned"}
+        if obstacles:
+            raise ConflictError(
+                "; ".join([*obstacles, "or name these apps in leave, and they stay as they are"])
+            )
+
+        def work() -> Answer:
+            made = self._store.purges.begin(wanted)
+            if self._enrolment is not None:
+                self._enrolment.retire(made.device)
+            return 202, self._told(made)
+
+        answer = self._store.answers.once(key, asked, work)
+        self._since_s = self._clock.monotonic_s()
+        self._changed()
+        return answer
+
+    @route("GET", "/devices/{device}/purge", "viewer", answers.Purge)
+    async def standing(self, request: web.Request) -> Answer:
+        """How far the last purge of a device is."""
+        device = self._store.devices.get(request.match_info["device"]).device
+        found = self._store.purges.of(device)
+        if found is None:
+            raise ConflictError(f"nothing of device {device} was erased: see gear device purge --help")
+        return 200, self._told(found)
+
+    def _found(self, device: str) -> tuple[Erased, set[str]]:
+        if not has_log(self._places):
+            return Erased(), set()
+        try:
+            return erasable(self._places.log, device), flows_with(self._places.log, device)
+        except LedgerError as error:
+            raise UnavailableError(str(error)) from None
+
+    def _against(self, instance: Instance) -> Iterator[str]:
+        """Why the tables of an app cannot be made anew, a sentence each."""
+        app = f"app {instance.name}"
+        newest = self._store.apps.newest(instance.name)
+        if newest.instance != instance.instance:
+            yield f"{instance.instance} was replaced by {newest.instance}, so it cannot be replayed"
+        elif instance.wanted is Wanted.KILLED:
+            yield f"{app} was killed, so it has no replay: remove it with gear kill {instance.name} --purge"
+        if instance.outline.sends:
+            yield f"{app} sends to devices, and a replay cannot take that back"
+        if self._store.revisions.next_of(instance) is not None:
+            yield f"{app} is to go over to another revision: wait until that is in force"
+        for sink, kind in other_sinks(instance):
+            yield f"{app} writes to {sink} by {kind}, which a replay does not write anew"
+        if LogReader(self._places.log).removed(instance.instance):
+            yield f"retention has removed the beginning of the log of {app}, so it cannot be replayed"
+
+    def _told(self, purge: Purge, obstacles: list[str] | None = None) -> dict[str, Any]:
+        left = [f"{name}: its tables, sinks and state, which stay as they are" for name in purge.kept]
+        holds = purge.step != "done" or self._store.desired.still_holds(purge.device)
+        if holds and not self._store.devices.get(purge.device).local:
+            left.append(f"the disk of {purge.device}, until it is heard of and has removed what it holds")
+        sharing = [one.name for one in self._store.apps.every() if one.instance in purge.runs]
+        sharing = [name for name in sharing if self._store.apps.newest(name).isolation == "shared"]
+        if sharing:
+            said = "Spark's checkpoint of the query that apps share, until Spark has written its files anew"
+            left.append(f"{said}: {', '.join(sharing)}")
+        return {
+            "device": purge.device,
+            "step": purge.step,
+            "asked_us": purge.asked_us,
+            "done_us": purge.done_us or None,
+            "asked_by": purge.asked_by,
+            "rows": purge.rows,
+            "quarantined": purge.quarantined,
+            "replays": sorted(purge.runs),
+            "waits_for": self._waits_for(purge) if purge.step == "replaying" else [],
+            "leaves": list(purge.kept),
+            "stops": list(STOPPED),
+            "obstacles": obstacles or [],
+            "not_reached": [*left, *_ALWAYS_LEFT],
+            "why": purge.why,
+        }
+
+    # What is done
+
+    def round(self) -> None:
+        """Bring the purge that is under way one step on; raises `StoreError`."""
+        now_s = self._clock.monotonic_s()
+        if self._work is None and now_s - self._looked_s < LOOK_S:
+            return
+        self._looked_s = now_s
+        purge = self._store.purges.under_way()
+        self._pause(STOPPED if purge is not None and purge.step == "stopping" else ())
+        if purge is None:
+            return
+        if purge.step == "replaying":
+            if not self._waits_for(purge):
+                self._finish(purge)
+        elif self._work is not None:
+            if self._work.done():
+                self._take(purge, self._work)
+                self._work = None
+        elif is_quiet(self._places, purge.device):
+            self._work = asyncio.ensure_future(asyncio.to_thread(erase_on_disk, self._places, purge.device))
+        elif now_s - self._since_s > STOP_S:
+            why = (
+                f"{' and '.join(STOPPED)} have not ended within {STOP_S:g} s: gear up runs them, or stop them"
+            )
+            self._fail(purge, why)
+
+    def _pause(self, names: tuple[str, ...]) -> None:
+        """Have `gear up` run all processes but these."""
+        if not names and not self._places.paused.exists():
+            return
+        try:
+            write_report(self._places.paused, {"processes": list(names)})
+        except OSError as error:
+            _LOG.error("%s cannot be written: %s", self._places.paused, error)
+
+    def _take(self, purge: Purge, work: asyncio.Future[Erased]) -> None:
+        """What was erased is out of all files: apps are replayed from now on."""
+        try:
+            work.result()
+        except (GeartrainError, OSError) as error:
+            self._fail(purge, str(error))
+            return
+        runs = dict(purge.runs)
+        with self._store.database.change():
+            for name in runs:
+                instance = next((one for one in self._store.apps.every() if one.instance == name), None)
+                if instance is None:
+                    continue  # it was purged meanwhile
+                try:
+                    runs[name] = self._store.apps.replay(instance.name).run
+                except ControlError as error:
+                    _LOG.error(
+                        "%s keeps its tables, with what was erased of %s: %s", name, purge.device, error
+                    )
+            if self._store.devices.get(purge.device).local:
+                self._store.purges.has_heard(purge.device)
+            self._store.purges.forget_said(purge.device, self._names(purge))
+            self._store.purges.replays(purge.device, runs)
+        self._pause(())
+        self._changed()
+
+    def _names(self, purge: Purge) -> list[str]:
+        return [one.name for one in self._store.apps.every() if one.instance in purge.runs]
+
+    def _waits_for(self, purge: Purge) -> list[str]:
+        """What apps have still to do, a sentence each."""
+        there = {one.instance: one for one in self._store.apps.every()}
+        said, waiting = read_hosted(self._places)[1], list[str]()
+        for name, run in purge.runs.items():
+            first = self._places.tables(name)
+            if name not in there or not run or (served_run(first) >= run and is_alone(first, run)):
+                continue
+            why = there[name].why or (said[name].why if name in said else "")
+            waiting.append(
+                f"run {run} of {name} has still to take the place of the former one{why and f': {why}'}"
+            )
+        return waiting
+
+    def _finish(self, purge: Purge) -> None:
+        left = [name for name, run in purge.runs.items() if not run]
+        with self._store.database.change():
+            self._store.purges.forget_said(purge.device, self._names(purge))
+            why = f"not replayed: {', '.join(left)}: they were killed or changed meanwhile" if left else ""
+            self._store.purges.enter(purge.device, "done", done_us=self._clock.now_us(), why=why)
+        self._store.database.compact()
+
+    def _fail(self, purge: Purge, why: str) -> None:
+        _LOG.error("what device %s sent could not be erased: %s", purge.device, why)
+        self._store.purges.enter(purge.device, "failed", done_us=self._clock.now_us(), why=why)
+        self._pause(())
+
+
+def other_sinks(instance: Instance) -> Iterator[tuple[str, str]]:
+    """The sinks in the data centre that are no tables of the app's own: step and class."""
+    document = instance.outline.document
+    for step in Revision.from_json(document).steps if document else ():
+        if step.kind == "sink" and step.tier == "cloud" and step.options.get("sink") != "Table":
+            yield step.id, str(step.options.get("sink"))
+
+
+def is_alone(first: Path, run: int) -> bool:
+    """Whether no tables are left of runs before this one; first: where those of the first lie."""
+    return all(one >= run for one in runs_with_tables(first))

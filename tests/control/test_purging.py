@@ -1,0 +1,125 @@
+"""Purges of devices in the control store: what begins with one, and what a device hears of it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from geartrain.control.codec import encode_reported
+from geartrain.control.states import Reported
+from geartrain_cloud.control.bearers import Bearer
+from geartrain_cloud.control.devices import HEARS_US
+from geartrain_cloud.control.errors import ConflictError
+from geartrain_cloud.control.model import Channel, Outline, Report, SourceOutline, Submission
+from geartrain_cloud.control.purges import Purge
+from geartrain_cloud.control.store import ControlStore
+
+OUTLINE = Outline("heat", [Channel("readings", ["readings"])], [SourceOutline("readings", True)], "aa")
+VALUE = "the-secret-of-t1"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ControlStore]:
+    one = ControlStore(tmp_path / "control.sqlite", lambda: 1_000)
+    for name in ("t1", "t2"):
+        one.devices.add(name, {})
+    one.apps.submit(Submission("heat", "heat:flow", "auto", "all"), OUTLINE)
+    yield one
+    one.close()
+
+
+def purge(device: str) -> Purge:
+    return Purge(device, "stopping", 1_000, 0, "ann", {"heat.1": 0}, (), 3, 1, "")
+
+
+def say(store: ControlStore, device: str, why: str = "") -> None:
+    """The device reports what it has applied."""
+    serial = store.devices.get(device).serial
+    report = Report(device, "heat.1", "running", why)
+    said = msgspec.structs.replace(Reported(device, bytes(8), 1, 1, serial, bytes(16), ()), why=why)
+    store.reports.heard(device, encode_reported(said), serial, [report])
+
+
+def test_a_purge_retires_its_device_which_hears_of_it_and_comes_back_only_then(store: ControlStore) -> None:
+    store.purges.begin(purge("t1"))
+    assert store.devices.get("t1").retired
+    assert store.desired.purged_on("t1") == ["heat.1"]
+    assert not store.desired.wanted_on("t1")
+    assert store.devices.is_to_hear("t1", 2_000)
+    assert not store.devices.is_to_hear("t1", 2_000 + HEARS_US)
+    with pytest.raises(ConflictError, match="device t1 has not said that it removed"):
+        store.devices.add("t1", {})
+    say(store, "t1")
+    assert not store.desired.still_holds("t1")
+    assert not store.devices.is_to_hear("t1", 2_000)
+    store.devices.add("t1", {})
+    assert (store.desired.purged_on("t1"), len(store.desired.wanted_on("t1"))) == ([], 1)
+
+
+def test_one_purge_is_under_way_at_a_time_and_a_failed_one_may_be_begun_again(store: ControlStore) -> None:
+    store.purges.begin(purge("t1"))
+    with pytest.raises(ConflictError, match="what device t1 sent is being erased: wait"):
+        store.purges.begin(purge("t2"))
+    assert not store.devices.get("t2").retired
+    store.purges.enter("t1", "failed", done_us=5, why="a segment is damaged")
+    assert store.purges.under_way() is None
+    store.purges.begin(purge("t1"))
+    store.purges.replays("t1", {"heat.1": 2})
+    found = store.purges.under_way()
+    assert found is not None
+    assert (found.step, found.runs, found.why) == ("replaying", {"heat.1": 2}, "")
+    store.purges.enter("t1", "done", done_us=9)
+    kinds = [
+        (one.kind, one.device, one.said["step"])
+        for one in store.events.after(0, 100)[0]
+        if one.kind == "purge"
+    ]
+    assert kinds == [
+        ("purge", "t1", step) for step in ("stopping", "failed", "stopping", "replaying", "done")
+    ]
+
+
+def test_no_byte_of_what_a_device_has_said_stays_in_the_store(store: ControlStore, tmp_path: Path) -> None:
+    say(store, "t1", f"the sensor said {VALUE}")
+    say(store, "t2", "the sensor said nothing")
+    path = tmp_path / "control.sqlite"
+    store.purges.begin(purge("t1"))
+    held = [one for one in tmp_path.iterdir() if VALUE.encode() in one.read_bytes()]
+    assert held
+    store.purges.forget_said("t1", [])
+    store.database.compact()
+    assert not [one for one in tmp_path.iterdir() if VALUE.encode() in one.read_bytes()]
+    assert set(store.reports.of("heat.1")) == {"t2"}
+    with sqlite3.connect(path) as other:
+        assert other.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_tokens_that_are_made_and_revoked_are_told_of_without_their_secrets(store: ControlStore) -> None:
+    _, token = store.bearers.add(Bearer("ci", "operator", made_by="ann"), 60)
+    store.bearers.revoke("ci")
+    found = [one.said for one in store.events.after(0, 100)[0] if one.kind == "token"]
+    assert [(one["name"], one["role"], one["made_by"], one["removed"]) for one in found] == [
+        ("ci", "operator", "ann", False),
+        ("ci", "operator", "ann", True),
+    ]
+    assert token not in str(found)
+
+
+def test_processes_that_start_die_and_come_back_are_told_of_once(store: ControlStore) -> None:
+    def up(pid: int | None, state: str, restarts: int) -> dict[str, dict[str, object]]:
+        return {"ingest": {"pid": pid, "state": state, "restarts": restarts, "why": VALUE}}
+
+    for one in (up(7, "running", 0), up(7, "running", 0), up(None, "waiting", 1), up(9, "running", 1)):
+        store.events.look({}, one)
+        store.events.look({}, one)
+    found = [one.said for one in store.events.after(0, 100)[0] if one.kind == "process"]
+    assert [(one["process"], one["state"], one["restarts"]) for one in found] == [
+        ("ingest", "running", 0),
+        ("ingest", "waiting", 1),
+        ("ingest", "running", 1),
+    ]
+    assert VALUE not in str(found)
