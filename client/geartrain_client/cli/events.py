@@ -78,14 +78,8 @@ def _said(kind: str, said: Mapping[str, Any]) -> str:
             return f"runs {runs}" + (f", {said['wanted']} is wanted" if said.get("wanted") else "")
         case "secret":
             return f"{said.get('name')} was {'removed' if said.get('removed') else 'set'}"
-        case "purge":
-            return f"erasing what it sent, asked for by {said.get('asked_by')}: {said.get('step')}"
-        case "process":
-            return f"process {said.get('process')} is {said.get('state')}, restarts: {said.get('restarts')}"
-        case "token":
-            return f"token {said.get('name')} ({said.get('role')}) " + (
-                "is gone" if said.get("removed") else f"was made by {said.get('made_by')}"
-            )
+        case "purge" | "token" | "process":
+            return _said_of_platform(kind, said)
         case "missed":
             return "older events are gone: see gear list and gear device ls"
     return json.dumps(said, ensure_ascii=False)
@@ -97,3 +91,13 @@ def _with_why(text: str, said: Mapping[str, Any]) -> str:
 
 def _seen(seen_us: Any) -> str:
     return format_time(seen_us) if isinstance(seen_us, int) and seen_us else "ever"
+
+
+def _said_of_platform(kind: str, said: Mapping[str, Any]) -> str:
+    """What an event says that is of no app."""
+    if kind == "purge":
+        return f"erasing what it sent, asked for by {said.get('asked_by')}: {said.get('step')}"
+    if kind == "process":
+        return f"process {said.get('process')} is {said.get('state')}, restarts: {said.get('restarts')}"
+    end = "is gone" if said.get("removed") else f"was made by {said.get('made_by')}"
+    return f"token {said.get('name')} ({said.get('role')}) {end}"

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -83,10 +84,13 @@ class Streams:
         heartbeat_s: float = HEARTBEAT_S,
         write_s: float = WRITE_S,
         leave_s: float = LEAVE_S,
+        processes: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         """hosted: what the Spark host says of each instance; check: raises `UnauthorizedError` where a token
-        is no longer good; heartbeat_s, write_s, leave_s: seconds, as the constants have them.
+        is no longer good; heartbeat_s, write_s, leave_s: seconds, as the constants have them; processes: what
+        `gear up` says of each.
         """
+        self._processes = processes
         self._events, self._hosted, self._check = events, hosted, check
         self._heartbeat_s, self._write_s, self._leave_s = heartbeat_s, write_s, leave_s
         self._followers: set[_Follower] = set()
