@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from geartrain.control.codec import encode_reported
 from geartrain.control.states import Reported
+from geartrain_client.cli import main
+from geartrain_cloud.control.audit import AuditLog
 from geartrain_cloud.control.bearers import Bearer
 from geartrain_cloud.control.devices import HEARS_US
 from geartrain_cloud.control.errors import ConflictError
 from geartrain_cloud.control.model import Channel, Outline, Report, SourceOutline, Submission
 from geartrain_cloud.control.purges import Purge
 from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.ingest.erasure import erasable
+from geartrain_cloud.log.opening import stopped_log
+from geartrain_cloud.platform.places import PlatformPlaces, read_report
+from tests.cloud.fleet import FLOW, TestDevice
+from tests.cloud.test_state_commands import play
+from tests.control.platform_client import control_process
 
 OUTLINE = Outline("heat", [Channel("readings", ["readings"])], [SourceOutline("readings", True)], "aa")
 VALUE = "the-secret-of-t1"
@@ -123,3 +133,68 @@ def test_processes_that_start_die_and_come_back_are_told_of_once(store: ControlS
         ("ingest", "running", 1),
     ]
     assert VALUE not in str(found)
+
+
+DEVICE = TestDevice().name
+
+
+def until(condition: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline, f"it took too long: {what}"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> PlatformPlaces:
+    """A platform with a log of one device, whose app was killed."""
+    found = PlatformPlaces(tmp_path)
+    play(found.log, lambda d: d.quotes(1.0, 2.0), lambda d: d.quotes(3.0))
+    store = ControlStore(found.control, lambda: 1_000)
+    store.devices.add(DEVICE, {})
+    store.apps.submit(Submission("quotes", "stocks:flow", "auto", "all"), OUTLINE)
+    store.close()
+    with sqlite3.connect(found.control) as database:
+        for table in ("apps", "instances", "assignments"):
+            database.execute(f"UPDATE {table} SET instance = ?", (FLOW,))
+        database.execute("UPDATE instances SET wanted = 'killed', state = 'ended'")
+    return found
+
+
+@pytest.mark.slow
+def test_a_purge_that_cannot_be_whole_does_not_begin_and_one_waits_until_ingest_has_ended(
+    places: PlatformPlaces,
+) -> None:
+    path = f"/devices/{DEVICE}/purge"
+    with control_process(places.folder) as (_, client), stopped_log(places.log):  # as ingest holds it
+        status, code, said = client.refusal("POST", path, {})
+        assert (status, code) == (409, "conflict")
+        assert "app quotes was killed, so it has no replay" in said
+        planned = client.ask("POST", path, {"dry_run": True}, expect=200)[1]
+        assert (planned["step"], planned["rows"], len(planned["obstacles"])) == ("planned", 3, 1)
+        assert client.refusal("POST", "/devices/nobody/purge", {})[0] == 404
+        assert not client.get(f"/devices/{DEVICE}")["retired"]
+        made = client.ask("POST", path, {"leave": ["quotes"]}, expect=202)[1]
+        assert (made["step"], made["leaves"], made["asked_by"]) == ("stopping", [FLOW], "local")
+        paused = ["ingest", "spark"]
+        until(lambda: read_report(places.paused).get("processes") == paused, "the pause")
+        assert client.refusal("POST", path, {"leave": ["quotes"]})[0] == 409
+        assert erasable(places.log, DEVICE).rows == 3
+    with control_process(places.folder) as (_, client):
+        until(lambda: client.get(path)["step"] == "done", "the purge, by another control")
+        assert erasable(places.log, DEVICE).rows == 0
+        assert read_report(places.paused) == {"processes": []}
+        assert any("the disk of" in one for one in client.get(path)["not_reached"])
+
+
+@pytest.mark.slow
+def test_what_is_erased_of_a_stopped_platform_is_in_its_audit_log(places: PlatformPlaces) -> None:
+    assert main(["log", "erase", DEVICE, "--state", str(places.folder)]) == 0
+    assert not places.audit.exists()
+    assert main(["log", "erase", DEVICE, "--state", str(places.folder), "--yes"]) == 0
+    audit = AuditLog(places.audit, lambda: 1_000)
+    ((entry,), _) = audit.page(10, 1 << 62, 0)
+    audit.close()
+    assert (entry["path"], entry["device"], entry["token"], entry["result"]) == (
+        *("gear log erase", DEVICE, "local", "ok"),
+    )
