@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
-from geartrain.declarations.options import Text, check_options
+from geartrain.declarations.options import Text, check_options, secret_options
 from geartrain.declarations.source import Source
 from geartrain.errors import ConfigError, FlowError, SelectorError
 from geartrain.fleet.selectors import ALL, IN_CLOUD, Selector, parse_selector
@@ -16,6 +18,21 @@ from geartrain.graph.operator import Plain, Services, StreamProperties, Transfor
 
 ENABLED = "enabled"
 """The option that every source has beside its own: whether a device has it."""
+HISTORY = "history"
+"""The other such option: a `HistoryFiles` as data."""
+HISTORIES = "geartrain_devices.history"
+"""The module whose `History` reads it; what runs without histories need not have it."""
+
+
+class HistoryFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Records of before, in files: `files` are their paths, `time` is the column of the event time, `device`
+    whose history it is. alone: the source gives nothing else, and is read in the cloud.
+    """
+
+    files: list[str] = []
+    time: str = "time"
+    device: str = ""
+    alone: bool = False
 
 
 def _enabled(value: Any, where: str) -> bool:
@@ -30,13 +47,15 @@ class SourceOperator(Plain, frozen=True):
 
     partitioned_by: the field whose values each live on one device only, or None; enabled: whether this device
     has it. One that lacks it opens no split of it, and says nothing of it. devices: a selector of those that
-    are to have it, "" for all; where there is no fleet, as in a test, it asks nothing.
+    are to have it, "" for all; where there is no fleet, as in a test, it asks nothing. history: records of
+    before, which `source` then gives first.
     """
 
     source: Source[Any]
     partitioned_by: str | None = None
     enabled: bool = True
     devices: str = ""
+    history: HistoryFiles | None = None
     kind = "source"
 
     def __post_init__(self) -> None:
@@ -46,6 +65,19 @@ class SourceOperator(Plain, frozen=True):
     def in_cloud(self) -> bool:
         """Whether it is read in the cloud, by the platform's own device."""
         return self.devices == IN_CLOUD
+
+    @property
+    def declared(self) -> Source[Any]:
+        """The source that the flow declares, whatever history comes first."""
+        source: Any = self.source
+        found: Source[Any] = source if self.history is None else source.original
+        return found
+
+    @property
+    def goes_on(self) -> Source[Any]:
+        """What it reads once a history has come to its end: the same for devices with one and without."""
+        is_before = self.history is not None and not self.history.alone
+        return self.declared if is_before else self.source
 
     def is_meant_for(self, device: str, labels: Mapping[str, str]) -> bool:
         """Whether a device of this name and these labels is to have the source."""
@@ -60,17 +92,22 @@ class SourceOperator(Plain, frozen=True):
         return lambda batch: batch
 
     def with_options(self, values: Mapping[str, Any], where: str) -> SourceOperator:
-        """A copy whose source has other options; `enabled`, unless the source has one of that name itself, is
-        whether the device has it.
+        """A copy whose source has other options; `enabled` and `history`, unless the source has one of that
+        name itself, are whether the device has it, and what comes first.
 
         Raises `ConfigError` for those that change what the flow's steps rest on: the order of its records,
         and whether there are any before 1970.
         """
-        enabled = self.enabled
-        if ENABLED in values and not hasattr(self.source, ENABLED):
-            values = dict(values)
-            enabled = _enabled(values.pop(ENABLED), where)
-        changed = replace(self, source=self.source.with_options(values, where), enabled=enabled)
+        enabled, history, own = self.enabled, self.history, dict(values)
+        source = self.declared
+        if ENABLED in values and not hasattr(source, ENABLED):
+            enabled = _enabled(own.pop(ENABLED), where)
+        if HISTORY in values and not hasattr(source, HISTORY):
+            history = _history(own.pop(HISTORY), where)
+        source = source.with_options(own, where)
+        changed = replace(self, source=source, enabled=enabled)
+        if history is not None:
+            changed = _with_history(changed, history, where)
         promised, given = self.source, changed.source
         for what, differs in (
             ("records come in the order of time", given.keeps_order is not promised.keeps_order),
@@ -82,6 +119,34 @@ class SourceOperator(Plain, frozen=True):
                     "the flow rest on: set it where the flow is written"
                 )
         return changed
+
+
+def _history(value: Any, where: str) -> HistoryFiles:
+    try:
+        return msgspec.convert(value, HistoryFiles)
+    except msgspec.ValidationError as error:
+        said = str(error).replace("`", "")
+        raise ConfigError(f"{where}.{HISTORY}: {said[:1].lower()}{said[1:]}") from None
+
+
+def _with_history(operator: SourceOperator, history: HistoryFiles, where: str) -> SourceOperator:
+    """The source that gives records of before first; raises `ConfigError` where nothing here reads them."""
+    try:
+        first: Any = import_module(HISTORIES).History
+    except ImportError:
+        raise ConfigError(
+            f"{where}.{HISTORY}: geartrain-devices reads histories, and is not installed here: install it"
+        ) from None
+    hidden = [
+        name for name in sorted(secret_options(type(operator.source))) if getattr(operator.source, name)
+    ]
+    if hidden and not history.alone:
+        raise ConfigError(
+            f"{where}.{HISTORY}: a source with a secret ({hidden[0]}) can have no history before it"
+        )
+    source: Source[Any] = first(original=operator.source, **msgspec.structs.asdict(history))
+    devices = IN_CLOUD if history.alone else operator.devices
+    return replace(operator, source=source, history=history, devices=devices)
 
 
 def declared_source(

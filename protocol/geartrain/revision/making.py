@@ -136,7 +136,7 @@ def _options(operator: Any) -> dict[str, Any]:
 
 
 def _source(step: str, operator: SourceOperator) -> SourceForm:
-    source = operator.source
+    source = operator.goes_on
     return SourceForm(
         step,
         type(source).__name__,

@@ -1,0 +1,238 @@
+"""History of a device from files: before what its source gives from now on, or alone, in a run apart.
+
+A platform sets it, as the option `history` of any source (`gear backfill`). Files are read as file replays
+read them: by event time, and from the very record on after a crash. A row that is no record is a dead letter.
+Guarantees: the split's first record of what happens now comes behind the last one of the files.
+Files and source share one split, so that one watermark says which records are late.
+"""
+
+from __future__ import annotations
+
+import math
+import time as clock
+from collections.abc import Iterator, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from geartrain.errors import SourceError
+from geartrain.source import Batch, Source, Split
+from geartrain_devices.csv_replay import csv_reader
+from geartrain_devices.file_replay import RecordedRow, ReplaySplit, RowReader
+from geartrain_devices.json_fields import JsonFields
+from geartrain_devices.json_lines import JsonReader
+
+T = TypeVar("T")
+
+CSV, JSON = "csv", "jsonl"
+LIVE = 1 << 40
+"""Positions and numbers from here on are those of the source itself; those below are of the files."""
+
+
+class History(Source[T]):
+    """The rows of files, then the records of `original`; or the rows alone.
+
+    Args:
+        original: the source that the flow declares.
+        files: paths of CSV files with a header, or of JSON lines, plain or gzip; all of one form.
+        time: the column, or the path in a document, of the event time.
+        device: whose history it is; it stands in the names of splits.
+        alone: nothing of `original` is read, and the source ends behind the last row.
+    """
+
+    original: Any
+    files: list[str] = field(default_factory=list)
+    time: str = "time"
+    device: str = ""
+    alone: bool = False
+
+    @property
+    def _now(self) -> Source[Any]:
+        found: Source[Any] = self.original
+        return found
+
+    @property
+    def bounded(self) -> bool:  # type: ignore[override]
+        """Whether it ends by itself."""
+        return self.alone or self._now.bounded
+
+    @property
+    def replayable(self) -> bool:  # type: ignore[override]
+        """Whether all of it can be read again."""
+        return self.alone or self._now.replayable
+
+    @property
+    def pausable(self) -> bool:  # type: ignore[override]
+        """Whether what nobody reads is not lost."""
+        return self.alone or self._now.pausable
+
+    @property
+    def idle_after_ms(self) -> int:  # type: ignore[override]
+        """That of the source itself."""
+        return self._now.idle_after_ms
+
+    @property
+    def exclusive(self) -> tuple[str, ...]:  # type: ignore[override]
+        """That of the source itself, where it is read."""
+        return () if self.alone else self._now.exclusive
+
+    @property
+    def each_its_own(self) -> tuple[str, ...]:  # type: ignore[override]
+        """That of the source itself."""
+        return self._now.each_its_own
+
+    @property
+    def keeps_order(self) -> bool:
+        """What the source itself promises: files are read in the order of time."""
+        return self._now.keeps_order
+
+    @property
+    def since_1970(self) -> bool:
+        """What the source itself promises; a row of before is a dead letter."""
+        return self._now.since_1970
+
+    def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
+        """The splits of this device; raises `SourceError` naming a file that cannot be read."""
+        past = self._past(device, step, out)
+        if self.alone:
+            return [past]
+        first, *others = self._now.open(device, step, out)
+        joined = _Joined(past, first)
+        return [joined, *(_Later(one, joined) for one in others)]
+
+    def check_files(self, step: str, out: type[T]) -> None:
+        """Raise `SourceError` where a file cannot be records of this type at all."""
+        for path in self.files:
+            self._reader(path, step, out)
+
+    def _past(self, device: str, step: str, out: type[T]) -> Split:
+        """The rows of all files as one split."""
+        name = f"{self.device or device}/{step}"
+        if not self.files:
+            return _Nothing(name)
+        readers = [self._reader(path, step, out) for path in self.files]
+        return ReplaySplit(f"source {step}", name, _Files(readers), math.inf, clock.monotonic)
+
+    def _reader(self, path: str, step: str, out: type[T]) -> RowReader:
+        form = form_of(path)
+        if form == CSV:
+            return csv_reader(path, self.time, out)
+        if form == JSON:
+            return JsonReader(path, JsonFields(f"source {step}", out, self.time, "s", {}))
+        raise SourceError(
+            f"file {path} is neither CSV nor JSON lines: call it .csv or .jsonl, or so with .gz behind it"
+        )
+
+
+def form_of(path: str) -> str:
+    """`csv` or `jsonl`, by the name of a file; "" for any other."""
+    plain = path.removesuffix(".gz")
+    return next((form for form in (CSV, JSON) if plain.endswith(f".{form}")), "")
+
+
+class _Files:
+    """The rows of several files, of which equal times stand in the order of the files."""
+
+    def __init__(self, readers: Sequence[RowReader]) -> None:
+        self._readers = readers
+        self.path = ", ".join(Path(one.path).name for one in readers)
+
+    def rows(self) -> Iterator[RecordedRow | None]:
+        """One of each row."""
+        for rank, reader in enumerate(self._readers):
+            for row in reader.rows():
+                yield row if rank == 0 or row is None else replace(row, line=row.line + rank * LIVE)
+
+    def record(self, columns: list[Any]) -> Any:
+        """The record of a row's columns: files of one form have one way to make it."""
+        return self._readers[0].record(columns)
+
+
+class _Nothing:
+    """No history: a source that a run apart has no records of."""
+
+    out_of_orderness_us = 0
+    live_clock = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def read(self, position: int, limit: int) -> Batch:
+        """The end."""
+        return Batch([], [], [], position, ended=True)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Joined:
+    """A split of files and then of the source; what has been read of the files stays so over restarts."""
+
+    def __init__(self, past: Split, live: Split) -> None:
+        self._past, self._live = past, live
+        self.name, self.out_of_orderness_us = live.name, live.out_of_orderness_us
+        self.live_clock = bool(getattr(live, "live_clock", False))
+        self.is_past = True
+        """Whether rows of the files may be missing."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Its watermark does not follow a clock before the files have ended."""
+        return self.is_past or bool(getattr(self._live, "is_behind", False))
+
+    def share(self, folder: Path, app: str) -> None:
+        """As of the source itself."""
+        _share(self._live, folder, app)
+
+    async def read(self, position: int, limit: int) -> Batch:
+        """The rows of the files, then what the source gives."""
+        self.is_past = position < LIVE
+        if not self.is_past:
+            found = await self._live.read(position - LIVE, limit)
+            numbers = [number + LIVE for number in found.numbers]
+            rejects = [replace(one, number=one.number + LIVE) for one in found.rejects]
+            return replace(found, numbers=numbers, position=found.position + LIVE, rejects=rejects)
+        found = await self._past.read(position, limit)
+        self.is_past = not found.ended
+        return replace(found, position=LIVE, ended=False) if found.ended else found
+
+    async def close(self) -> None:
+        """Both."""
+        await self._past.close()
+        await self._live.close()
+
+
+class _Later:
+    """A further split of the source, which waits until the files have been read."""
+
+    def __init__(self, live: Split, joined: _Joined) -> None:
+        self._live, self._joined = live, joined
+        self.name, self.out_of_orderness_us = live.name, live.out_of_orderness_us
+        self.live_clock = bool(getattr(live, "live_clock", False))
+
+    @property
+    def is_behind(self) -> bool:
+        """Its watermark does not follow a clock before."""
+        return self._joined.is_past or bool(getattr(self._live, "is_behind", False))
+
+    def share(self, folder: Path, app: str) -> None:
+        """As of the source itself."""
+        _share(self._live, folder, app)
+
+    async def read(self, position: int, limit: int) -> Batch:
+        """What the source gives, once it is its turn."""
+        if self._joined.is_past and position == 0:
+            return Batch([], [], [], 0)
+        return await self._live.read(position, limit)
+
+    async def close(self) -> None:
+        """Release what the source took."""
+        await self._live.close()
+
+
+def _share(split: Any, folder: Path, app: str) -> None:
+    if not hasattr(split, "share"):
+        raise SourceError(f"split {split.name}: its source is exclusive, so that it must define share")
+    split.share(folder, app)
