@@ -56,7 +56,8 @@ class Contents:
             yield from (path for path in _files(app) if path.suffix != ".parquet" and _is_no_database(path))
 
     def that_stay(self) -> Iterator[Path]:
-        """Files that never change once they are there: code, plans, rows in Parquet."""
+        """Files that never change once they are there: code, plans, histories, rows in Parquet."""
+        yield from (path for path in _files(self.places.histories) if path.suffix != ".part")
         for folder in (self._host.plans, self._host.code):
             yield from _files(folder)
         for app in sorted((self.places.folder / "apps").glob("*")):

@@ -406,6 +406,27 @@ class Submitted(_Answer, frozen=True):
     note: str
 
 
+class HistoryFile(_Answer, frozen=True):
+    """How much of a file of history has come; whole: all of it, as its digest says."""
+
+    bytes: int
+    whole: bool
+
+
+class Backfilled(_Answer, frozen=True):
+    """What becomes of a history. way: `before` the live records of the device, or `apart`; reason: why apart;
+    app: in whose tables it is; is_new: false where it was brought in before.
+    """
+
+    name: str
+    instance: str
+    way: Literal["before", "apart"]
+    reason: str
+    app: str
+    device: str
+    is_new: bool
+
+
 class Accepted(_Answer, frozen=True):
     """A change of an app that was accepted, and the state that it is in by now."""
 

@@ -20,11 +20,13 @@ from geartrain_cloud.control.model import (
     CutChange,
     Instance,
     Mode,
+    Options,
     Outline,
     Planned,
     State,
     Submission,
     Wanted,
+    merged,
 )
 from geartrain_cloud.control.names import check_app, instance_name
 from geartrain_cloud.control.reports import Reports
@@ -428,6 +430,23 @@ class Apps:
             raise ConflictError(
                 f"app {instance.name} is to go over to revision {following.number}: wait until that is in "
                 "force, or give it up with gear rollback"
+            )
+
+    def give_history(self, known: Instance, device: str, options: Options) -> None:
+        """Have a device that never had the app begin with these options, by which its history comes first.
+
+        known: as for `update`. Raises `NotFoundError`, and `ConflictError` where that is not so any more.
+        """
+        with self._database.change() as database:
+            found = self.newest(known.name)
+            self._check_whole(found)
+            is_other = (found.instance, found.device_options) != (known.instance, known.device_options)
+            if is_other or self._desired.is_assigned(found.instance, device):
+                raise ConflictError(f"app {known.name} or device {device} has changed meanwhile: ask again")
+            own = {**found.device_options, device: merged(found.device_options.get(device, {}), options)}
+            database.execute(
+                "UPDATE instances SET device_options = ?, changed_us = ? WHERE instance = ?",
+                (as_text(own), self._now_us(), found.instance),
             )
 
     # Questions

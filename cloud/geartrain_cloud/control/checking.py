@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from geartrain import __version__
 from geartrain.declarations.options import Text
-from geartrain.errors import GeartrainError, PlacementError
+from geartrain.declarations.sink import Table
+from geartrain.errors import FlowError, GeartrainError, PlacementError
 from geartrain.flow.loading import load_flow
 from geartrain.graph.graph import Graph, Step
 from geartrain.graph.without import without
@@ -49,7 +50,7 @@ from geartrain_cloud.sinks.layout import Layout, TableError
 from geartrain_cloud.sinks.opening import OutgoingSink, sink_places
 
 QUESTION_BYTES_MAX = 4 << 20
-_OWNERS = ("source", "task", "table")
+_OWNERS = ("declared", "task", "table")
 """Where an operator keeps what has the options."""
 
 
@@ -134,7 +135,10 @@ def check(question: Question) -> Answer:
     per_device = {}
     for device, options in question.device_options.items():
         own = _of_person(options)
-        per_device[device] = _as_data(whole.with_options(own, f"device {device}: --set"), own)
+        its = whole.with_options(own, f"device {device}: --set")
+        _check_histories(its)
+        per_device[device] = _as_data(its, own)
+    _check_histories(whole)
     base = cut_text(whole, choose_cut(whole, cut_words(question.cut)))
     found = tuple(find_cut(whole, base, wish) for wish in question.wishes)
     cuts = tuple(dict.fromkeys((*question.cuts, *(one.cut for one in found if one.cut and not one.refused))))
@@ -166,6 +170,23 @@ def check(question: Question) -> Answer:
         refusals = () if question.keeps_flow else _unread(question, running, known)
         change = replace(change, refusals=(*change.refusals, *refusals))
     return Answer(outline, _as_data(whole, plain), per_device, "", "", change, question.cut, found, is_same)
+
+
+def _check_histories(graph: Graph) -> None:
+    """Raise `GeartrainError` where files of history cannot be read, or would go to where others see them."""
+    alone = False
+    for step in graph.steps:
+        operator = step.operator
+        if isinstance(operator, SourceOperator) and operator.history is not None:
+            source: Any = operator.source
+            source.check_files(step.id, step.out)
+            alone = alone or operator.history.alone
+    others = [step.id for step in graph.sinks() if type(getattr(step.operator, "table", None)) is not Table]
+    if alone and others:
+        raise FlowError(
+            f"flow {graph.name}: {in_short(others)} would send history to where live records go: a run of "
+            "history is for flows whose sinks are tables of the platform"
+        )
 
 
 def _as_asked(graph: Graph, asked: Question, cuts: Sequence[str]) -> Revision:

@@ -30,10 +30,12 @@ from geartrain_cloud.control.access import Tokens
 from geartrain_cloud.control.agents import Agents
 from geartrain_cloud.control.aging import Aging
 from geartrain_cloud.control.audit import Auditing, AuditLog
+from geartrain_cloud.control.backfilling import Backfills
 from geartrain_cloud.control.clones import Clones
 from geartrain_cloud.control.cutting import Cuts
 from geartrain_cloud.control.device_questions import DeviceQuestions
 from geartrain_cloud.control.explaining import Explanations
+from geartrain_cloud.control.history_files import HistoryFiles
 from geartrain_cloud.control.hosting import HostReport, read_hosted
 from geartrain_cloud.control.inspecting import Inspection
 from geartrain_cloud.control.lane import ControlLane
@@ -69,7 +71,7 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
 ANSWERING = (
-    *(Api, Streams, Trust, Updates, Agents, Explanations, Questions, Cuts, Scales),
+    *(Api, Streams, Trust, Updates, Agents, Explanations, Questions, Cuts, Scales, Backfills),
     *(Tokens, SecretRequests, Auditing, Inspection, Purging),
 )
 """Whose methods answer REST, beside its contract."""
@@ -125,7 +127,7 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
 
         updates = Updates(store, Loader(), trust, changed.set, host, clock.now_us, has_joined)
         cuts = Cuts(store, updates.load, trust, changed.set, host, clock.now_us)
-        scales = Scales(store, changed.set, host)
+        on_apps = [Scales(store, changed.set, host), _backfills(store, updates, config, changed.set)]
         agents = Agents(store, trust, changed.set, has_joined)
         api = Api(store, updates.load, observer, changed.set, updates, enrolment)
         explanations = Explanations(store, config, trust)
@@ -147,7 +149,7 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
             questions,
             cuts,
         ]
-        answering = [api, trust, updates, agents, explanations, scales, streams, *own, Contract(ANSWERING)]
+        answering = [api, trust, updates, agents, explanations, *on_apps, streams, *own, Contract(ANSWERING)]
         look = partial(store.bearers.look, own=open_token(places))
         context = rest_context(config)
         wrong = WrongTokens(audit, clock.monotonic_s)
@@ -186,6 +188,13 @@ def _enrolment(config: PlatformConfig, store: ControlStore, clock: SystemClock) 
     from geartrain_cloud.control.enrolment import Enrolment  # only who has a fleet needs cryptography
 
     return Enrolment(config, store.devices, clock.now_us)
+
+
+def _backfills(
+    store: ControlStore, updates: Updates, config: PlatformConfig, changed: Callable[[], None]
+) -> Backfills:
+    """What takes history for apps."""
+    return Backfills(store, updates, HistoryFiles(config.places.histories), changed, is_open=config.is_open)
 
 
 def _secrets(

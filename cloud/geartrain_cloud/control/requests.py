@@ -28,6 +28,7 @@ LIMIT, LIMIT_MAX = 100, 1_000
 IDEMPOTENCY_KEY_CHARS_MAX = 200
 CUTS_MAX = 100
 """Cuts for devices that a submit names."""
+HISTORY_FILES_MAX = 1_000
 STEPS_MAX = 1_000
 """Steps that an update names."""
 TOKEN_S_MAX = 366 * 86_400.0
@@ -104,6 +105,18 @@ class MoveBody(_Body, frozen=True):
     step: str
     to: Literal["edge", "cloud"]
     devices: str = "all"
+    dry_run: bool = False
+
+
+class BackfillBody(_Body, frozen=True):
+    """History of a device for a source of an app: files that have come, by their names, and the column of
+    the event time.
+    """
+
+    source: str
+    device: str
+    files: Annotated[list[str], msgspec.Meta(min_length=1, max_length=HISTORY_FILES_MAX)]
+    time: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] = "time"
     dry_run: bool = False
 
 
@@ -335,6 +348,13 @@ class AuditQuery(_Body, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)] = LIMIT
     after: Annotated[int, msgspec.Meta(ge=1, le=SKIP_MAX)] = SKIP_MAX
     since_us: EventTime = START_OF_TIME
+
+
+class PieceQuery(_Body, frozen=True):
+    """The byte of the file at which the piece begins; size: of the whole file, bytes."""
+
+    begin: Annotated[int, msgspec.Meta(ge=0, le=2**50)]
+    size: Annotated[int, msgspec.Meta(ge=1, le=2**50)]
 
 
 class RecordsQuery(_Body, frozen=True):

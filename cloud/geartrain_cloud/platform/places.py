@@ -74,6 +74,11 @@ class PlatformPlaces:
         """What authors have signed, and the platform's own keys of its metadata."""
         return self.folder / "bundles"
 
+    @property
+    def histories(self) -> Path:
+        """Files of history that devices of this machine read."""
+        return self.folder / "histories"
+
     def code(self, code: str) -> Path:
         """The unpacked bundle of this code."""
         return BundleFiles(self.bundles).code / code

@@ -1,0 +1,238 @@
+"""History of a device for an app: before its live records where it has not begun, else in a run apart.
+
+Between REST and the control store. Guarantees: history comes in as any record does, through an agent, its
+spool, ingest and the log. Live tables of an app get history only from a device that never had the app before.
+The same files for the same device are brought in once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from geartrain.errors import GeartrainError
+from geartrain.fleet.labels import check_device
+from geartrain.fleet.selectors import CLOUD_DEVICE, IN_CLOUD
+from geartrain.operators.source import ENABLED, HISTORY
+from geartrain_cloud.control import answers
+from geartrain_cloud.control.checking import Question as Check
+from geartrain_cloud.control.errors import ConflictError, FlowRefusedError, InvalidError, NotFoundError
+from geartrain_cloud.control.history_files import PIECE_BYTES_MAX, HistoryFiles
+from geartrain_cloud.control.idempotency import Answer
+from geartrain_cloud.control.model import Instance, Options, Outline, Submission, Wanted, merged
+from geartrain_cloud.control.names import APP_CHARS_MAX
+from geartrain_cloud.control.requests import BackfillBody, PieceQuery, body_of, key_of, query_of
+from geartrain_cloud.control.routes import Bytes, route
+from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control.updating import Updates
+
+BEFORE, APART = "before", "apart"
+_DIGEST_CHARS = 8
+_PLACE = f"_history_{'0' * _DIGEST_CHARS}"
+
+
+class Backfills:
+    """Those of one platform."""
+
+    def __init__(
+        self,
+        store: ControlStore,
+        updates: Updates,
+        files: HistoryFiles,
+        changed: Callable[[], None],
+        *,
+        is_open: bool,
+    ) -> None:
+        """`changed`: called after each change; is_open: devices may be on other machines, where they cannot
+        read the files.
+        """
+        self._store, self._updates, self._files = store, updates, files
+        self._changed, self._is_open = changed, is_open
+
+    @route("GET", "/apps/{name}/history/{file}", "operator", answers.HistoryFile)
+    async def standing(self, request: web.Request) -> Answer:
+        """How much of a file of history has come; it is named by its SHA-256 and its form."""
+        size, whole = await asyncio.to_thread(self._files.standing, request.match_info["file"])
+        return 200, {"bytes": size, "whole": whole}
+
+    @route(
+        *("PUT", "/apps/{name}/history/{file}", "operator", answers.HistoryFile),
+        body=Bytes,
+        query=PieceQuery,
+        kept=False,
+    )
+    async def put(self, request: web.Request) -> Answer:
+        """Bring the piece of a file of history that begins at a byte; one that is there is passed over."""
+        self._store.apps.newest(request.match_info["name"])
+        asked, file, content = query_of(request, PieceQuery), request.match_info["file"], await request.read()
+        if len(content) > PIECE_BYTES_MAX:
+            raise InvalidError(f"a piece of a history has at most {PIECE_BYTES_MAX:,} bytes")
+        size, whole = await asyncio.to_thread(self._files.append, file, asked.begin, content)
+        if not whole and size >= asked.size:
+            await asyncio.to_thread(self._files.finish, file)
+            whole = True
+        return 200, {"bytes": size, "whole": whole}
+
+    @route(
+        "POST",
+        "/apps/{name}/backfill",
+        "operator",
+        answers.Backfilled,
+        statuses=(200, 202),
+        body=BackfillBody,
+    )
+    async def backfill(self, request: web.Request) -> Answer:
+        """Bring history of a device into an app, or say in which way. That is `before` its live records where
+        it has never had the app, else `apart`, in a run that is an app of its own.
+        """
+        body, asked = await body_of(request, BackfillBody)
+        key = key_of(request)
+        if key and (known := self._store.answers.recall(key, asked)) is not None:
+            return known
+        instance = self._store.apps.newest(request.match_info["name"])
+        _check(instance, body)
+        reason = self._not_before(instance, body.device)
+        work = await (self._apart(instance, body, reason) if reason else self._before(instance, body))
+        if body.dry_run:
+            return 200, work(False)
+        answer = self._store.answers.once(key, asked, lambda: (202, work(True)))
+        self._changed()
+        return answer
+
+    def _not_before(self, instance: Instance, device: str) -> str:
+        """Why history cannot come before the live records of the device, "" where it can."""
+        found, name = self._store.devices.find(device), instance.name
+        if instance.wanted is not Wanted.RUNNING or instance.state.has_whole_log:
+            return f"app {name} takes nothing more"
+        if self._store.desired.is_assigned(instance.instance, device):
+            return f"device {device} has app {name} already"
+        if self._is_open or (found is not None and not found.local):
+            return f"device {device} may be on another machine, which cannot read the files of the platform"
+        if self._store.revisions.next_of(instance) is not None:
+            raise ConflictError(f"app {name} goes over to another revision: wait until that is in force")
+        return ""
+
+    async def _before(self, instance: Instance, body: BackfillBody) -> Callable[[bool], dict[str, Any]]:
+        """Give the device the files as an option of its source."""
+        held = instance.device_options.get(body.device, {}).get(body.source, {}).get(HISTORY, {})
+        paths = [str(self._files.path(one)) for one in body.files]
+        every = list(dict.fromkeys((*held.get("files", ()), *paths)))
+        is_new = every != held.get("files", [])
+        if is_new and held and held["time"] != body.time:
+            raise ConflictError(f"the history of {body.device} that is there has its times in {held['time']}")
+        own: dict[str, Options] = {body.device: {body.source: {HISTORY: {"files": every, "time": body.time}}}}
+        if not body.dry_run:
+            await self._whole(body)
+            outline = instance.outline
+            code = self._updates.bundle_of(outline.document) if outline.bundled else ""
+            question = Check(
+                instance.flow, instance.cut, instance.options, own, bundle=code, without=outline.without
+            )
+            await self._updates.load(question)
+        about = _said(instance, body, BEFORE, "", instance.name, is_new=is_new)
+
+        def work(really: bool) -> dict[str, Any]:
+            if really and is_new:
+                self._store.apps.give_history(instance, body.device, own[body.device])
+            return about
+
+        return work
+
+    async def _apart(
+        self, instance: Instance, body: BackfillBody, reason: str
+    ) -> Callable[[bool], dict[str, Any]]:
+        """Submit the flow of the app under another name, with the files as all that its sources give."""
+        name = _name(instance, body)
+        try:
+            self._store.apps.newest(name)
+        except NotFoundError:
+            is_new = True
+        else:
+            is_new = False
+        about = _said(instance, body, APART, reason, name, is_new=is_new)
+        if body.dry_run or not is_new:
+            return lambda _: about
+        await self._whole(body)
+        outline, options = await self._run_of(instance, body)
+
+        def work(_: bool) -> dict[str, Any]:
+            asked = Submission(name, instance.flow, "cloud", "all", options, isolation=instance.isolation)
+            self._store.apps.submit(asked, outline)
+            return about
+
+        return work
+
+    async def _run_of(self, instance: Instance, body: BackfillBody) -> tuple[Outline, Options]:
+        """The flow as it runs on the files alone; raises `ConflictError` or `FlowRefusedError`."""
+        held = instance.outline
+        own = instance.device_options.get(body.device, {})
+        options = {step: {**values} for step, values in merged(instance.options, own).items()}
+        for source in held.sources:
+            given = {
+                one: value
+                for one, value in options.get(source.id, {}).items()
+                if one not in (ENABLED, HISTORY)
+            }
+            mine = [str(self._files.path(one)) for one in body.files] if source.id == body.source else []
+            past = {"files": mine, "time": body.time, "device": body.device, "alone": True}
+            options[source.id] = given | {HISTORY: past}
+        checked = await self._updates.load(Check(instance.flow, "cloud", options, without=held.without))
+        outline = checked.outline
+        if outline is None or outline.code != held.code:
+            raise ConflictError(
+                f"app {instance.name} runs code that is not installed on the platform's machine, where the "
+                "files are read: install it there"
+            )
+        if outline.down:
+            raise FlowRefusedError(f"app {instance.name} sends to devices, which a run of history must not")
+        return outline, checked.options
+
+    async def _whole(self, body: BackfillBody) -> None:
+        for one in body.files:
+            await asyncio.to_thread(self._files.whole, one)
+
+
+def _check(instance: Instance, body: BackfillBody) -> None:
+    """Raise `InvalidError` for a body that cannot be meant."""
+    try:
+        check_device(body.device)
+    except GeartrainError as error:
+        raise InvalidError(f"device: {error}") from None
+    sources = {one.id: one for one in instance.outline.sources}
+    if body.source not in sources:
+        raise InvalidError(
+            f"source: app {instance.name} has no source {body.source!r}; its sources: {', '.join(sources)}"
+        )
+    if sources[body.source].devices == IN_CLOUD or body.device == CLOUD_DEVICE:
+        raise InvalidError(f"source: {body.source} is read in the cloud, and not on devices")
+    forms = {one.partition(".")[2].removesuffix(".gz") for one in body.files}
+    if len(forms) > 1:
+        raise InvalidError(
+            "files: CSV and JSON lines cannot be one history: bring them in one after the other"
+        )
+
+
+def _name(instance: Instance, body: BackfillBody) -> str:
+    """The name of the run: the same for the same files of the same device."""
+    said = "\n".join([instance.instance, body.source, body.device, body.time, *body.files])
+    digest = hashlib.sha256(said.encode()).hexdigest()[:_DIGEST_CHARS]
+    return f"{instance.name[: APP_CHARS_MAX - len(_PLACE)]}_history_{digest}"
+
+
+def _said(
+    instance: Instance, body: BackfillBody, way: str, reason: str, app: str, *, is_new: bool
+) -> dict[str, Any]:
+    """What becomes of the history, as an answer."""
+    return {
+        "name": instance.name,
+        "instance": instance.instance,
+        "way": way,
+        "reason": reason,
+        "app": app,
+        "device": body.device,
+        "is_new": is_new,
+    }

@@ -1,0 +1,110 @@
+"""The files of histories that REST has taken in, piece by piece, each under its own digest.
+
+Between `gear backfill` and the agents that read them. Guarantees: what has come is synced before it is told,
+so that a transfer that was cut off goes on from there. A file is whole once its digest is its name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from pathlib import Path
+
+from geartrain.adapters.files import make_private_folder
+from geartrain_cloud.control.errors import ConflictError, InvalidError, StoreError
+
+PIECE_BYTES_MAX = 2 << 20
+FREE_BYTES = 1 << 30
+"""Of the disk that stay free."""
+_NAME = re.compile(r"[0-9a-f]{64}\.(csv|jsonl)(\.gz)?")
+
+
+class HistoryFiles:
+    """Those in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def path(self, name: str) -> Path:
+        """Where a whole file of this name is, or would be; raises `InvalidError` for what is no name."""
+        if not _NAME.fullmatch(name):
+            raise InvalidError(
+                "a history is named by the SHA-256 of its file, and .csv or .jsonl, or .gz behind it"
+            )
+        return self._folder / name
+
+    def standing(self, name: str) -> tuple[int, bool]:
+        """How many bytes of the file are there, and whether it is whole."""
+        path = self.path(name)
+        for one, whole in ((path, True), (_part(path), False)):
+            if one.exists():
+                return one.stat().st_size, whole
+        return 0, False
+
+    def append(self, name: str, begin: int, content: bytes) -> tuple[int, bool]:
+        """Take the piece that begins at byte `begin`, where the file ends there; how far the file is then.
+
+        Raises `StoreError` where the disk has no room.
+        """
+        size, whole = self.standing(name)
+        if whole or size != begin:
+            return size, whole
+        try:
+            make_private_folder(self._folder)
+            if shutil.disk_usage(self._folder).free < FREE_BYTES + len(content):
+                raise StoreError("the disk of the platform has no room for more history: make some")
+            part = _part(self.path(name))
+            is_new = not part.exists()
+            with open(part, "ab", opener=_private) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            if is_new:
+                _sync(self._folder)
+        except OSError as error:
+            raise StoreError(f"the history cannot be kept: {error.strerror or error}") from None
+        return size + len(content), False
+
+    def finish(self, name: str) -> None:
+        """The file has come as a whole. Raises `ConflictError`, and drops it, where its digest is another."""
+        path = self.path(name)
+        if path.exists():
+            return
+        part = _part(path)
+        try:
+            with part.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if digest != name.partition(".")[0]:
+                part.unlink()
+                raise ConflictError("the file was changed while it was sent: send it again")
+            part.replace(path)
+            _sync(self._folder)
+        except FileNotFoundError:
+            raise ConflictError("nothing of the file has come: send it") from None
+        except OSError as error:
+            raise StoreError(f"the history cannot be kept: {error.strerror or error}") from None
+
+    def whole(self, name: str) -> Path:
+        """The path of a whole file; raises `ConflictError` where it has not come."""
+        path = self.path(name)
+        if not path.exists():
+            raise ConflictError("the history has not come as a whole: send it first, as gear backfill does")
+        return path
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(f"{path.name}.part")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,204 @@
+"""History for an app over REST: files in pieces, which way it takes, what the control store then wants."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from geartrain_cloud.control.answering import sentences
+from geartrain_cloud.control.backfilling import Backfills
+from geartrain_cloud.control.checking import Answer, Question
+from geartrain_cloud.control.history_files import HistoryFiles
+from geartrain_cloud.control.hosting import HostReport
+from geartrain_cloud.control.loading import Loader
+from geartrain_cloud.control.model import Instance, Mode, State, Submission
+from geartrain_cloud.control.openapi import ROOT
+from geartrain_cloud.control.requests import BODY_BYTES_MAX
+from geartrain_cloud.control.routes import add_routes
+from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control.trust import Trust
+from geartrain_cloud.control.updating import Updates
+from geartrain_cloud.platform.places import PlatformPlaces
+
+FLOW = """
+from geartrain import Flow, Record, Table
+from geartrain.sinks import ConsoleSink
+from geartrain_devices.csv_replay import CsvReplay
+
+
+class Reading(Record):
+    sensor: str
+    celsius: float
+
+
+def flow_of(name, sink):
+    flow = Flow(name)
+    readings = flow.source("readings", CsvReplay(time_column="time"), out=Reading)
+    other = flow.source("other", CsvReplay(time_column="time"), out=Reading)
+    readings.sink("out", sink)
+    other.sink("others", Table("others"))
+    return flow
+
+
+flow, said = flow_of("heat", Table("readings")), flow_of("said", ConsoleSink("said"))
+"""
+CSV = b"time,sensor,celsius\n2026-01-01T00:00:00Z,a,1.5\n"
+
+
+def named(content: bytes) -> str:
+    return f"{hashlib.sha256(content).hexdigest()}.csv"
+
+
+class World:
+    """A control store with an app of no device, and REST over it."""
+
+    def __init__(self, folder: Path, *, flow: str = "flow", is_open: bool = False) -> None:
+        ticks = iter(range(1, 10**9))
+        (folder / "backfilled_heat.py").write_text(FLOW, encoding="utf-8")
+        self.store = ControlStore(folder / "control.sqlite", lambda: next(ticks))
+        self.files = HistoryFiles(folder / "histories")
+        trust = Trust(PlatformPlaces(folder).bundles, self.store)
+        updates = Updates(self.store, Loader(), trust, lambda: None, lambda _: HostReport(), lambda: 0, None)
+        self.backfills = Backfills(self.store, updates, self.files, lambda: None, is_open=is_open)
+        name = f"backfilled_heat:{flow}"
+
+        async def load() -> Answer:
+            return await updates.load(Question(name, "cloud", {}))
+
+        outline = asyncio.run(load()).outline
+        assert outline is not None
+        self.store.apps.submit(Submission("heat", name, "cloud", "kind=room"), outline)
+        self.store.apps.enter("heat.1", State.RUNNING)
+
+    def ask(self, method: str, path: str, json: Any = None, data: bytes | None = None) -> tuple[int, Any]:
+        async def story() -> tuple[int, Any]:
+            app = web.Application(
+                middlewares=[sentences(ROOT, BODY_BYTES_MAX)], client_max_size=BODY_BYTES_MAX
+            )
+            add_routes(app, ROOT, [self.backfills])
+            async with TestClient(TestServer(app)) as client:
+                answer = await client.request(method, ROOT + path, json=json, data=data)
+                return answer.status, await answer.json()
+
+        return asyncio.run(story())
+
+    def put(self, content: bytes, name: str, begin: int = 0, size: int = 0) -> Any:
+        path = f"/apps/heat/history/{name}?begin={begin}&size={size or len(content)}"
+        return self.ask("PUT", path, data=content)
+
+    def backfill(self, *files: str, device: str = "d1", **more: Any) -> tuple[int, Any]:
+        body = {"source": "readings", "device": device, "files": list(files), **more}
+        return self.ask("POST", "/apps/heat/backfill", json=body)
+
+    def refusal(self, *files: str, **more: Any) -> str:
+        status, answer = self.backfill(*files, **more)
+        assert status in (400, 409, 422), answer
+        return str(answer["error"]["sentence"])
+
+    def app(self, name: str = "heat") -> Instance:
+        return self.store.apps.newest(name)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return World(tmp_path)
+
+
+def test_a_file_comes_in_pieces_and_is_whole_by_its_digest(world: World) -> None:
+    name = named(CSV)
+    path = f"/apps/heat/history/{name}"
+    assert world.ask("GET", path) == (200, {"bytes": 0, "whole": False})
+    assert world.put(CSV[:10], name, size=len(CSV))[1] == {"bytes": 10, "whole": False}
+    assert world.put(CSV[:10], name, size=len(CSV))[1] == {"bytes": 10, "whole": False}, "it is there"
+    assert world.put(CSV[20:], name, begin=20, size=len(CSV))[1] == {"bytes": 10, "whole": False}, (
+        "not in its turn"
+    )
+    assert world.put(CSV[10:], name, begin=10, size=len(CSV))[1] == {"bytes": len(CSV), "whole": True}
+    assert world.put(CSV, name)[1] == {"bytes": len(CSV), "whole": True}
+    kept = world.files.whole(name)
+    assert kept.read_bytes() == CSV
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_changed_on_its_way_begins_anew(world: World) -> None:
+    name = named(CSV)
+    status, answer = world.put(b"other", name)
+    assert (status, answer["error"]["sentence"][:21]) == (409, "the file was changed ")
+    assert world.ask("GET", f"/apps/heat/history/{name}")[1] == {"bytes": 0, "whole": False}
+    assert world.put(CSV, "..%2Fcontrol.sqlite")[0] == 400
+    assert world.put(b"x" * ((2 << 20) + 1), name)[0] == 400
+
+
+def test_a_device_that_never_had_the_app_begins_with_its_history(world: World) -> None:
+    name = named(CSV)
+    assert "has not come as a whole" in world.refusal(name)
+    world.put(CSV, name)
+    assert world.backfill(name, dry_run=True)[1]["way"] == "before"
+    assert world.app().device_options == {}
+    status, answer = world.backfill(name)
+    assert (status, answer["way"], answer["is_new"], answer["app"]) == (202, "before", True, "heat")
+    own = {"readings": {"history": {"files": [str(world.files.path(name))], "time": "time"}}}
+    assert world.app().device_options == {"d1": own}
+    assert world.backfill(name)[1]["is_new"] is False
+    more = CSV + b"2026-01-02T00:00:00Z,a,2\n"
+    world.put(more, named(more))
+    assert world.backfill(named(more))[1]["is_new"] is True
+    assert len(world.app().device_options["d1"]["readings"]["history"]["files"]) == 2
+    assert "has its times in time" in world.refusal(name, named(CSV + b"\n"), time="at")
+    world.store.devices.add("d1", {"kind": "room"}, local=True)
+    assert [one.device_options["d1"] for one, _ in world.store.desired.wanted_on("d1")]
+    assert world.backfill(name, dry_run=True)[1]["way"] == "apart", "it has the app now"
+
+
+def test_other_history_goes_into_a_run_of_its_own(world: World) -> None:
+    name = named(CSV)
+    world.put(CSV, name)
+    world.store.devices.add("d1", {"kind": "room"}, local=True)
+    status, answer = world.backfill(name)
+    assert (status, answer["way"], answer["is_new"]) == (202, "apart", True)
+    assert answer["reason"] == "device d1 has app heat already"
+    run = world.app(answer["app"])
+    assert {source.id: (source.bounded, source.devices) for source in run.outline.sources} == {
+        "readings": (True, "tier=cloud"),
+        "other": (True, "tier=cloud"),
+    }
+    assert list(world.store.desired.assigned(run.instance)) == ["cloud-1"]
+    history = run.options["readings"]["history"]
+    assert (history["files"], history["device"]) == ([str(world.files.path(name))], "d1")
+    assert world.app().device_options == {}
+    assert world.backfill(name)[1]["is_new"] is False
+    assert world.backfill(name, device="d2", dry_run=True)[1]["way"] == "before"
+    world.store.apps.kill("heat", Mode.NOW, purge=False)
+    assert world.backfill(name, device="d2", dry_run=True)[1]["reason"] == "app heat takes nothing more"
+
+
+def test_what_cannot_be_is_one_sentence_and_changes_nothing(world: World) -> None:
+    name = named(CSV)
+    world.put(CSV, name)
+    assert "has no source 'readngs'; its sources: readings, other" in world.refusal(name, source="readngs")
+    assert "device: " in world.refusal(name, device="a/b")
+    assert "is read in the cloud" in world.refusal(name, device="cloud-1")
+    assert "cannot be one history" in world.refusal(name, name.replace(".csv", ".jsonl"))
+    assert "has no column 'at'" in world.refusal(name, time="at")
+    assert "is named by the SHA-256" in world.refusal("history.csv")
+    assert world.app().device_options == {}
+
+
+def test_a_run_apart_writes_nothing_that_live_records_write_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    world = World(tmp_path, flow="said", is_open=True)
+    world.put(CSV, named(CSV))
+    assert world.backfill(named(CSV), dry_run=True)[1]["reason"].startswith("device d1 may be on another")
+    assert "out would send history to where live records go" in world.refusal(named(CSV))
+    assert world.store.apps.page(10, "")[0] == [world.app()]
