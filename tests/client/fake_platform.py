@@ -56,6 +56,7 @@ class FakePlatform:
     crosses: dict[str, Any] = field(default_factory=dict)
     kept: list[dict[str, str]] = field(default_factory=list)
     answered: dict[str, Answer] = field(default_factory=dict)
+    histories: dict[str, bytes] = field(default_factory=dict)
     url: str = ""
 
     def of(self, name: str) -> dict[str, Any]:
@@ -74,6 +75,8 @@ class FakePlatform:
             case "GET", ["apps", name, "steps", step, "state"]:
                 self.of(name)
                 return 200, self.told | {"step": step, "key": query.get("key")}
+            case _, ["apps", name, "backfill" | "history", *file]:
+                return self._of_history(name, file, query, body)
             case _, ["apps", *rest]:
                 return self._of_apps(method, rest, query, body)
             case _, ["devices", *rest]:
@@ -126,6 +129,16 @@ class FakePlatform:
                     **self._set(name, verb, body),
                 }
         return 405, {"error": {"code": "method_not_allowed", "sentence": "this cannot be done"}}
+
+    def _of_history(self, name: str, file: list[str], query: dict[str, str], body: Any) -> Answer:
+        instance = self.of(name)["instance"]
+        if not file:
+            made = {"way": "before", "reason": "", "app": name, "is_new": True} | self.told
+            return 202, made | {"instance": instance}
+        held = self.histories.get(file[0], b"")
+        if int(query.get("begin", 0)) == len(held):
+            held = self.histories[file[0]] = held + (body or b"")
+        return 200, {"bytes": len(held), "whole": str(len(held)) == query.get("size")}
 
     def _set(self, name: str, verb: str, body: Any) -> dict[str, Any]:
         if verb == "resume":
@@ -250,8 +263,10 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         """Read it, and answer it as the next trouble has it."""
         length = int(self.headers.get("Content-Length", 0))
-        body = json.loads(self.rfile.read(length)) if length else None
         headers = {name.lower(): value for name, value in self.headers.items()}
+        raw = self.rfile.read(length)
+        is_json = headers.get("content-type") != "application/octet-stream"
+        body = (json.loads(raw) if is_json else raw) if length else None
         self.platform.asked.append((self.command, self.path, headers, body))
         parts = urlsplit(self.path)
 
@@ -275,7 +290,7 @@ class Handler(BaseHTTPRequestHandler):
         if not (self.platform.troubles and self.platform.troubles.popleft()(self, usual)):
             self.send(*usual())
 
-    do_GET = do_POST = do_PATCH = answer  # noqa: N815  # the library's names
+    do_GET = do_POST = do_PATCH = do_PUT = answer  # noqa: N815  # the library's names
 
     def send(self, status: int, value: Any) -> None:
         """Answer with JSON."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -301,6 +302,44 @@ def move(
 
     wishes = CutWishes(devices, dry_run, seconds_of(wait, timeout), json)
     move_step(platform_at(url, state), app, step, to.value, wishes)
+
+
+@changes_app.command("backfill", short_help="Bring history of a device into an app.")
+def backfill(
+    app: AppName,
+    source: Annotated[
+        str, typer.Option("--source", metavar="STEP", help="The source whose records they are.")
+    ],
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="The device that they are of.")],
+    files: Annotated[
+        list[Path],
+        typer.Option("--file", metavar="FILE", help="CSV or JSON lines, plain or gzip; may be repeated."),
+    ],
+    time: Annotated[
+        str, typer.Option("--time", metavar="COLUMN", help="Where a row has its event time.")
+    ] = "time",
+    dry_run: DryRun = False,
+    wait: Wait = True,
+    timeout: Timeout = "10m",
+    url: Url = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Bring history of a device into an app, in which it takes the way of all records.
+
+    A device that has never had the app begins with its history, in order before its live records. Any other
+    history goes into a run of its own, which is an app of its own: live tables stay as they are. It says
+    which of both it is. The same files add nothing, and after Ctrl-C the same command goes on.
+
+    \b
+    Examples:
+      gear backfill heat --source readings --device room-7 --file 2024.csv --file 2025.csv.gz
+      gear backfill heat --source readings --device room-7 --file old.jsonl --time meta.at
+    """
+    from geartrain_client.cli.backfilling import BackfillWishes, backfill_app
+
+    wishes = BackfillWishes(source, device, files, time, dry_run, seconds_of(wait, timeout), json)
+    backfill_app(platform_at(url, state), app, wishes)
 
 
 @changes_app.command("scale", short_help="Deal the keys of an app over more slots, or fewer.")

@@ -1,0 +1,167 @@
+"""`gear backfill`: history of a device goes to the platform in pieces, and into an app.
+
+Guarantees: it says which way the history takes before anything is changed. What has come is not sent again,
+so that after Ctrl-C the same command goes on where it stopped. A history that is there adds nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from geartrain.errors import ConfigError
+from geartrain.printable import printable
+from geartrain_client.cli.waiting import until_ended, wait_until
+from geartrain_client.errors import FailedError
+from geartrain_client.rest.answers import AppInfo, Table, answer_as
+from geartrain_client.rest.platform import Platform, segment
+from geartrain_client.terminal.screen import ProgressLine, notices, print_json, results
+
+PIECE_BYTES = 1 << 20
+PIECE_S = 60.0
+"""How long the platform may take for a piece."""
+_LETTERS = "dead_letters"
+_FORMS = (".csv", ".jsonl", ".csv.gz", ".jsonl.gz")
+
+
+class _Standing(msgspec.Struct):
+    bytes: int
+    whole: bool
+
+
+class _Made(msgspec.Struct):
+    instance: str
+    way: str
+    reason: str
+    app: str
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillWishes:
+    """What the user asked for; time: the column of the event time; seconds: how long to wait for the end of
+    a run apart, None for not at all.
+    """
+
+    source: str
+    device: str
+    files: Sequence[Path]
+    time: str
+    dry_run: bool
+    seconds: float | None
+    as_json: bool
+
+
+def backfill_app(platform: Platform, app: str, wishes: BackfillWishes) -> None:
+    """Bring the files into the app; raises `GeartrainError`."""
+    names = [_name(path) for path in wishes.files]
+    path = f"/apps/{segment(app)}/backfill"
+    body = {"source": wishes.source, "device": wishes.device, "files": names, "time": wishes.time}
+    asked = platform.change("POST", path, {**body, "dry_run": True})
+    found = answer_as(_Made, asked)
+    if not wishes.as_json:
+        notices().print(printable(_way(found, wishes.device)), soft_wrap=True)
+    if wishes.dry_run:
+        if wishes.as_json:
+            print_json(asked)
+        else:
+            results().print("nothing was changed", soft_wrap=True)
+        return
+    if found.is_new:
+        for name, file in zip(names, wishes.files, strict=True):
+            _send(platform, app, name, file)
+        asked = platform.change("POST", path, body, PIECE_S)
+        made = answer_as(_Made, asked)
+        if made.way != found.way:
+            raise FailedError(f"it has become another way meanwhile: {_way(made, wishes.device)}")
+    _finish(platform, found, asked, wishes)
+
+
+def _finish(platform: Platform, found: _Made, answer: Any, wishes: BackfillWishes) -> None:
+    """Wait for a run apart, and say what has become of it."""
+    rows = None
+    if found.way == "apart" and wishes.seconds is not None:
+        about = answer_as(AppInfo, platform.get(f"/apps/{segment(found.app)}"))
+        wait_until(platform, found.app, until_ended(about.instance), wishes.seconds)
+        rows = _dead_letters(platform, found.app)
+    if wishes.as_json:
+        print_json({**answer, "dead_letters": rows})
+        return
+    if not found.is_new:
+        results().print(printable(f"{found.app} has this history already; nothing was added"), soft_wrap=True)
+    elif found.way == "before":
+        results().print(
+            printable(
+                f"{wishes.device} begins with this history once it gets app {found.app}: add or label it, "
+                "with gear device"
+            ),
+            soft_wrap=True,
+        )
+    if found.way == "apart":
+        letters = f"; {rows} rows were no records: gear table {found.app} {_LETTERS}" if rows else ""
+        see = f"gear table {found.app} TABLE"
+        state = "is in" if wishes.seconds is not None else "goes into"
+        results().print(
+            printable(f"the history {state} the tables of {found.app}: {see}{letters}"), soft_wrap=True
+        )
+
+
+def _dead_letters(platform: Platform, app: str) -> int | None:
+    """How many rows of a run were no records, None where that is not known."""
+    tables = [answer_as(Table, one) for one in platform.items(f"/apps/{segment(app)}/tables")]
+    return next((one.rows for one in tables if one.name == _LETTERS), None)
+
+
+def _way(found: _Made, device: str) -> str:
+    if found.way == "before":
+        return f"the history comes before the live records of {device}, which has never had app {found.app}"
+    return (
+        f"the history goes into a run of its own, app {found.app}, and the tables of {found.instance} stay "
+        f"as they are: {found.reason}"
+    )
+
+
+def _name(path: Path) -> str:
+    """The name of a file on the platform; raises `ConfigError`."""
+    form = next((form for form in _FORMS if path.name.endswith(form)), "")
+    if not form:
+        raise ConfigError(f"--file {path}: call it .csv or .jsonl, or so with .gz behind it, as what it is")
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            size = file.tell()
+    except OSError as error:
+        raise ConfigError(f"--file {path} cannot be read: {error.strerror or error}") from None
+    if not size:
+        raise ConfigError(f"--file {path} is empty")
+    return digest + form
+
+
+def _send(platform: Platform, app: str, name: str, path: Path) -> None:
+    """Bring what the platform lacks of a file."""
+    place = f"/apps/{segment(app)}/history/{segment(name)}"
+    try:
+        with path.open("rb") as file, ProgressLine(notices()) as line:
+            size = path.stat().st_size
+            standing = answer_as(_Standing, platform.get(place))
+            while not standing.whole:
+                line.show(partial(_progress, path, standing.bytes, size))
+                standing = _send_piece(platform, place, file, standing.bytes, size)
+    except OSError as error:
+        raise ConfigError(f"--file {path} cannot be read: {error.strerror or error}") from None
+
+
+def _send_piece(platform: Platform, place: str, file: BinaryIO, begin: int, size: int) -> _Standing:
+    file.seek(begin)
+    content = file.read(PIECE_BYTES)
+    return answer_as(_Standing, platform.send(f"{place}?begin={begin}&size={size}", content, PIECE_S))
+
+
+def _progress(path: Path, done: int, size: int) -> str:
+    return f"sent {done:,} of {size:,} bytes of {path.name}"

@@ -1,0 +1,73 @@
+"""`gear backfill`: it says the way before anything is sent, and sends what the platform lacks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from geartrain_client.cli import backfilling
+from tests.client.fake_platform import FakePlatform
+from tests.client.talking import Capture, add, gear
+
+ARGUMENTS = ["backfill", "heat", "--source", "readings", "--device", "d1"]
+
+
+def test_it_says_the_way_and_sends_what_is_not_there(
+    platform: FakePlatform, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backfilling, "PIECE_BYTES", 10)
+    add(platform)
+    content = b"time,sensor,celsius\n2026-01-01T00:00:00Z,a,1.5\n"
+    file = tmp_path / "old.csv"
+    file.write_bytes(content)
+    name = f"{hashlib.sha256(content).hexdigest()}.csv"
+    platform.histories[name] = content[:20]
+    given = [*ARGUMENTS, "--file", str(file)]
+    out, err = gear(capsys, *given, "--dry-run")
+    assert out == "nothing was changed\n"
+    assert "comes before the live records of d1, which has never had app heat" in err
+    assert platform.histories[name] == content[:20]
+    out, _ = gear(capsys, *given)
+    assert platform.histories[name] == content
+    begins = [path.partition("begin=")[2] for method, path, _, _ in platform.asked if method == "PUT"]
+    assert begins == [f"{begin}&size={len(content)}" for begin in (20, 30, 40)]
+    assert "d1 begins with this history once it gets app heat" in out
+    assert platform.asked[-1][3]["files"] == [name]
+    platform.told = {"is_new": False}
+    out, _ = gear(capsys, *given)
+    assert out == "heat has this history already; nothing was added\n"
+    assert json.loads(gear(capsys, *given, "--json")[0])["is_new"] is False
+
+
+def test_a_run_apart_is_waited_for_and_its_dead_letters_are_said(
+    platform: FakePlatform, capsys: Capture, tmp_path: Path
+) -> None:
+    held = add(platform)
+    ended = {"name": "heat_history_1", "instance": "heat_history_1.1", "state": "ended"}
+    platform.tables["dead_letters"] = {"columns": [], "rows": [[], []]}
+    platform.apps["heat_history_1"] = held | ended
+    file = tmp_path / "old.jsonl"
+    file.write_bytes(b'{"time": 1}\n')
+    platform.told = {"way": "apart", "app": "heat_history_1", "reason": "device d1 has app heat already"}
+    out, err = gear(capsys, *ARGUMENTS, "--file", str(file))
+    assert "goes into a run of its own, app heat_history_1" in err
+    assert err.rstrip().endswith("stay as they are: device d1 has app heat already")
+    assert "2 rows were no records: gear table heat_history_1 dead_letters" in out
+    assert "goes into the tables" in gear(capsys, *ARGUMENTS, "--file", str(file), "--no-wait")[0]
+
+
+def test_files_that_cannot_be_are_refused_before_anything_is_asked(
+    platform: FakePlatform, capsys: Capture, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.csv").touch()
+    (tmp_path / "notes.txt").write_text("x")
+    for name, said in (
+        ("empty.csv", "is empty"),
+        ("notes.txt", "call it .csv"),
+        ("none.csv", "cannot be read"),
+    ):
+        assert said in gear(capsys, *ARGUMENTS, "--file", str(tmp_path / name), code=2)[1]
+    assert platform.asked == []

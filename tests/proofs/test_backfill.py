@@ -1,0 +1,145 @@
+"""History of devices on a whole platform: before live records and in a run apart, though processes die.
+
+The tables are compared with what plain Python makes of the same rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.control.platform_client import Client, client_of
+from tests.proofs.test_platform import gear, kill, until_ended
+from tests.supervisor.test_up import platform
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+FLOW = """
+from geartrain import Context, Flow, Record, State, Table, Task
+from geartrain_devices.csv_replay import CsvReplay
+
+
+class Reading(Record):
+    sensor: str
+    celsius: float
+
+
+class Step(Record):
+    sensor: str
+    number: int
+    change: float
+
+
+class Last(State):
+    number: int = 0
+    celsius: float = 0.0
+
+
+class Steps(Task[Reading, Step]):
+    state = Last
+
+    def on_next(self, reading: Reading, ctx: Context[Step, Last]) -> None:
+        ctx.state.number += 1
+        change, ctx.state.celsius = reading.celsius - ctx.state.celsius, reading.celsius
+        ctx.emit(Step(reading.sensor, ctx.state.number, change))
+
+
+flow = Flow("heat")
+readings = flow.source("readings", CsvReplay(time_column="time"), out=Reading, partitioned_by="sensor")
+readings.key_by("sensor").process("steps", Steps(), out=Step).sink("all", Table("steps"))
+"""
+
+Row = tuple[str, str, float]
+
+
+def _rows(month: int, sensors: str, seed: int, count: int = 400) -> list[Row]:
+    """Readings in no order, a minute apart."""
+    chance = random.Random(seed)
+    found = [
+        (
+            f"2026-{month:02}-01T{n // 60:02}:{n % 60:02}:00Z",
+            chance.choice(sensors),
+            float(chance.randrange(100)),
+        )
+        for n in range(count)
+    ]
+    chance.shuffle(found)
+    return found
+
+
+def _write(path: Path, rows: list[Row]) -> str:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("time", "sensor", "celsius"), *rows])
+    return str(path)
+
+
+def _steps(*parts: list[Row]) -> list[list[object]]:
+    """What the flow makes of rows, each part in the order of its times."""
+    last: dict[str, tuple[int, float]] = {}
+    found: list[list[object]] = []
+    for part in parts:
+        for _, sensor, celsius in sorted(part, key=lambda row: row[0]):
+            number, former = last.get(sensor, (0, 0.0))
+            last[sensor] = number + 1, celsius
+            found.append([sensor, number + 1, celsius - former])
+    return sorted(found, key=repr)
+
+
+def _table(client: Client, app: str) -> list[list[object]]:
+    rows: list[list[object]] = client.get(f"/apps/{app}/tables/steps?limit=10000")["rows"]
+    return sorted(rows, key=repr)
+
+
+def _backfill(state: Path, device: str, *arguments: str) -> str:
+    return gear(state, "backfill", "heat", "--source", "readings", "--device", device, *arguments)
+
+
+def test_history_comes_before_live_records_or_into_a_run_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "heat.py").write_text(FLOW, encoding="utf-8")
+    old, older = _rows(2, "ab", 1), _rows(1, "ab", 2)
+    live, other, history = _rows(3, "ab", 3), _rows(3, "cd", 4), _rows(1, "cd", 5)
+    files = [
+        "--file",
+        _write(tmp_path / "old.csv", old),
+        "--file",
+        _write(tmp_path / "older.csv", [*older, ("x", "a", 1.0)]),
+    ]
+    apart = ["--file", _write(tmp_path / "history.csv", [*history, ("never", "c", 1.0)])]
+    own = {"d1": _write(tmp_path / "d1.csv", live), "d2": _write(tmp_path / "d2.csv", other)}
+    given = [f"--device-set={device}:readings.path={path}" for device, path in own.items()]
+    state = tmp_path / "state"
+    with platform(state):
+        client = client_of(state)
+        gear(state, "submit", "heat:flow", "--devices", "kind=room", "--cut", "cloud", "--no-wait", *given)
+        assert json.loads(_backfill(state, "d1", *files, "--dry-run", "--json"))["way"] == "before"
+        assert client.get("/apps/heat")["applied"] == []
+        assert "d1 begins with this history" in _backfill(state, "d1", *files)
+        assert "nothing was added" in _backfill(state, "d1", *files)
+        for device in own:
+            client.ask(
+                "POST", "/devices", {"name": device, "labels": {"kind": "room"}, "local": True}, expect=201
+            )
+        made = json.loads(_backfill(state, "d2", *apart, "--no-wait", "--json"))
+        assert (made["way"], made["is_new"]) == ("apart", True)
+        for victim in ("ingest", "spark", "device d1", "device cloud-1"):
+            kill(state, victim)
+        run = made["app"]
+        until_ended(client, run)
+        until_ended(client, "heat")
+        expected = sorted([*_steps([*old, *older], live), *_steps(other)], key=repr)
+        assert _table(client, "heat") == expected
+        assert _table(client, run) == _steps(history)
+        (letter,) = client.get("/apps/heat/tables/dead_letters")["rows"]
+        assert any("older.csv" in str(one) or "line 402" in str(one) for one in letter), letter
+        again = _backfill(state, "d2", *apart)
+        assert "nothing was added" in again
+        assert f"1 rows were no records: gear table {run} dead_letters" in again
+        assert _table(client, run) == _steps(history)
+        assert _table(client, "heat") == expected
