@@ -40,7 +40,7 @@ from geartrain_edge.sources.untimed import UNTIMED
 from geartrain_edge.spool.admission import DECLARED, Admission
 from geartrain_edge.spool.backlog import Backlog, Counters, Identity
 from geartrain_edge.spool.renewal import FLIP, Flip
-from geartrain_edge.spool.sealing import Positions, Progress, Sealer
+from geartrain_edge.spool.sealing import Positions, Sealer
 from geartrain_edge.spool.shedding import Shedder
 from geartrain_edge.uplink.priority import Turn
 from geartrain_edge.uplink.uplink import Effects, Uplink
@@ -113,8 +113,7 @@ class Session:
         self.welcome: Welcome | None = None
         self.heard = asyncio.Event()
         self.going_over: GoingOver | None = None
-        self.is_done = False
-        self.disk_is_low = False
+        self.is_done = self.disk_is_low = False
         intake.restore(image.positions, hold=self.handshake == FRESH)
         intake.epoch = image.epoch
         intake.untimed.restore(image.state)
@@ -152,8 +151,7 @@ class Session:
         if self.down is not None:
             self.down.given = given
             uplink.beside.append(self.down)
-        self.progress: Progress = intake.progress()
-        self.committed = self.progress
+        self.progress = self.committed = intake.progress()
         self.flip = Flip.of(image.state.get(FLIP))
         self.batch_size = BatchSize(settings.records_max)
 
