@@ -1,17 +1,11 @@
-"""The long form of moves: many more random flows whose devices go from cut to cut, against the reference;
-three times as many with `make proofs-long`.
-"""
+"""The long form of moves: many more random flows whose devices go from cut to cut, against the reference."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
-from itertools import chain
 from multiprocessing import get_context
-
-import pytest
 
 from geartrain.planning.splitting import with_partials
 from tests.reference.comparison import check_equal, drawn_cuts
@@ -21,17 +15,15 @@ from tests.reference.moving import Seen, run_moving
 from tests.reference.moving_flows import moving_cases
 from tests.state.test_random_moves import MOVED, drawn
 
-FLOWS, SPLITS, RUNS, LONG = 100, 20, 3, 3
+FLOWS, SPLITS, RUNS = 300, 60, 3
 CORES = 2
 """What CI has: each takes its part of the flows, from a seed of its own."""
 
 
-def check_moves(times: int, part: int) -> Counter[str]:
-    """Compare the flows of one part, `times` the small form's; returns what moved."""
+def check_moves(part: int) -> Counter[str]:
+    """Compare the flows of one part; returns what moved."""
     seen = Seen()
-    for case in chain(
-        drawn(moving_cases(), 100 + part, times * FLOWS), drawn(split_cases(), 100 + part, times * SPLITS)
-    ):
+    for case in drawn(moving_cases(), 100 + part, FLOWS) + drawn(split_cases(), 100 + part, SPLITS):
         want = interpret(case.graph, case.world.inputs(), case.world.bounds_us)
         cuts = drawn_cuts(case.graph, case.rng(), 24)
         for number in range(RUNS):
@@ -44,10 +36,9 @@ def check_moves(times: int, part: int) -> Counter[str]:
     return seen.counts
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(LONG, marks=pytest.mark.long)])
-def test_results_of_many_flows_whose_devices_move_equal_the_reference(times: int) -> None:
+def test_results_of_many_flows_whose_devices_move_equal_the_reference() -> None:
     with ProcessPoolExecutor(CORES, mp_context=get_context("spawn")) as pool:
-        counts = sum(pool.map(partial(check_moves, times), range(CORES)), Counter[str]())
+        counts = sum(pool.map(check_moves, range(CORES)), Counter[str]())
     lacking = [kind for kind in MOVED if not (counts[f"up {kind}"] and counts[f"down {kind}"])]
     assert not lacking, (lacking, counts)
     assert min(counts["gone back"], counts["rows held"]) > 0 == counts["overtaken"], counts
