@@ -97,6 +97,7 @@ others = true
 """
     )
     found = config(tmp_path, text)
+    uplink = UplinkSettings(*range(3, 10), refused_ms_max=10, probe_ms_min=11, trim_ms=12, bytes_per_s_max=13)
     assert found.settings == AgentSettings(
         "device-1",
         1_000_000,
@@ -107,7 +108,7 @@ others = true
         idle_ms_max=13,
         claim_ms=14,
         free_floor_bytes=20_000_000,
-        uplink=UplinkSettings(*range(3, 10), 10, 11, 12, bytes_per_s_max=13),
+        uplink=uplink,
     )
     assert (found.broker.host, found.broker.port, found.cut) == ("::1", 18830, ("quotes_by_symbol",))
     plan = found.plan()
