@@ -53,7 +53,7 @@ class Backfills:
         self._store, self._updates, self._files = store, updates, files
         self._changed, self._is_open = changed, is_open
 
-    @route("GET", "/apps/{name}/history/{file}", "operator", answers.HistoryFile)
+    @route("GET", "/apps/{name}/history/{file}", "viewer", answers.HistoryFile)
     async def standing(self, request: web.Request) -> Answer:
         """How much of a file of history has come; it is named by its SHA-256 and its form."""
         size, whole = await asyncio.to_thread(self._files.standing, request.match_info["file"])
