@@ -192,9 +192,10 @@ class Events:
     def look(
         self, in_force: Mapping[str, int], processes: Mapping[str, Mapping[str, Any]] | None = None
     ) -> None:
-        """Tell what no statement of the store changes, where it is not what was told last: whether devices
-        are in contact, which revision is in force, and which processes were started or have died. Drop what
-        is too old. Raises `StoreError`.
+        """Tell what no statement of the store changes, where it is not what was told last. Drop what is too
+        old. Raises `StoreError`.
+
+        It is whether devices are in contact, which revision is in force, and which processes run.
 
         in_force: by instance its revision's number; processes: what `gear up` says of each, None for nothing.
         """

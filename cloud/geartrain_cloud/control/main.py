@@ -127,29 +127,18 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
 
         updates = Updates(store, Loader(), trust, changed.set, host, clock.now_us, has_joined)
         cuts = Cuts(store, updates.load, trust, changed.set, host, clock.now_us)
-        on_apps = [Scales(store, changed.set, host), _backfills(store, updates, config, changed.set)]
-        agents = Agents(store, trust, changed.set, has_joined)
+        beside_apps = [Scales(store, changed.set, host), Agents(store, trust, changed.set, has_joined)]
+        beside_apps.append(_backfills(store, updates, config, changed.set))
         api = Api(store, updates.load, observer, changed.set, updates, enrolment)
-        explanations = Explanations(store, config, trust)
         asking = DeviceQuestions(clock)
         questions = Questions(store, QuestionFolder(places.questions), clock, asking)
         inspection = Inspection(config, store.answers, clock.now_us)
         rounds, secret = _secrets(store, places, changed.set, enrolment, clock)
-        streams = Streams(
-            *(store.events, lambda: read_hosted(places)[1], store.bearers.check),
-            processes=lambda: read_report(places.processes),
-        )
+        streams = _streams(store, places)
         purging = Purging(store, config, clock, changed.set, enrolment)
-        own = [
-            Tokens(store.bearers, store.answers),
-            secret,
-            Auditing(audit),
-            inspection,
-            purging,
-            questions,
-            cuts,
-        ]
-        answering = [api, trust, updates, agents, explanations, *on_apps, streams, *own, Contract(ANSWERING)]
+        own = [*beside_apps, Explanations(store, config, trust), Tokens(store.bearers, store.answers)]
+        own += [secret, Auditing(audit), inspection, purging, questions, cuts]
+        answering = [api, trust, updates, streams, *own, Contract(ANSWERING)]
         look = partial(store.bearers.look, own=open_token(places))
         context = rest_context(config)
         wrong = WrongTokens(audit, clock.monotonic_s)
@@ -179,6 +168,18 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         store.close()
         audit.close()
     return signals.was_interrupted
+
+
+def _streams(store: ControlStore, places: PlatformPlaces) -> Streams:
+    """Who follows events, and what these tell beside changes of the store."""
+
+    def hosted() -> dict[str, HostReport]:
+        return read_hosted(places)[1]
+
+    def processes() -> dict[str, Any]:
+        return read_report(places.processes)
+
+    return Streams(store.events, hosted, store.bearers.check, processes=processes)
 
 
 def _enrolment(config: PlatformConfig, store: ControlStore, clock: SystemClock) -> Enrolment | None:
