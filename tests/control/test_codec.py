@@ -30,6 +30,7 @@ from geartrain.control.states import (
     AppState,
     Desired,
     Kept,
+    Measured,
     Reported,
     State,
     Wanted,
@@ -49,7 +50,17 @@ REPORTED = Reported(
     10,
     7,
     state_digest(STATE_BYTES),
-    (AppReport("traffic.3", AppState.FAILED, "it ended with 1", "ab" * 32, ("loops", "gps"), "fast"),),
+    (
+        AppReport(
+            "traffic.3",
+            AppState.FAILED,
+            "it ended with 1",
+            "ab" * 32,
+            ("loops", "gps"),
+            "fast",
+            Measured(120.5, 0.25, 3.5, 1 << 30),
+        ),
+    ),
     "0.3.0",
     "the disk is full",
     "ef" * 32,
@@ -69,6 +80,10 @@ WRITTEN: list[tuple[str, bytes, Callable[[bytes], Any], Any]] = [
     ("nothing kept", encode_kept(Kept()), decode_kept, Kept()),
 ]
 IDS = [name for name, *_ in WRITTEN]
+
+
+def _measured(**figures: Any) -> AppReport:
+    return AppReport("a.1", AppState.RUNNING, measured=Measured(**figures))
 
 
 @pytest.mark.parametrize(("name", "data", "decode", "value"), WRITTEN, ids=IDS)
@@ -174,6 +189,8 @@ def test_a_report_beyond_the_caps_is_not_written() -> None:
         ({"apps": (AppReport("a.1", AppState.RUNNING, lacks=("a",) * 65),)}, "more than 64 sources"),
         ({"apps": (AppReport("a.1", AppState.RUNNING, lacks=("a b",)),)}, "use a name"),
         ({"apps": (AppReport("a.1", AppState.RUNNING, cut="x" * 201),)}, "200 are the most"),
+        ({"apps": (_measured(cpu_share=float("nan")),)}, "no number from 0 on"),
+        ({"apps": (_measured(free_bytes=-1),)}, "no number from 0 on"),
         ({"can": ("a",) * 65}, "more than 64 things"),
         ({"device": "a b"}, "use a name"),
         ({"program_code": "ef"}, "a program is 64 hexadecimal digits"),

@@ -21,6 +21,7 @@ from geartrain.control.states import App, AppReport, AppState, State, Wanted, cu
 from geartrain.errors import ConfigError, DiskError
 from geartrain.ports import Clock, Randomness
 from geartrain_edge.errors import StartError
+from geartrain_edge.parent.measuring import Meter, Spent
 
 _LOG = logging.getLogger("geartrain.parent")
 
@@ -81,6 +82,10 @@ class Process(Protocol):
 
     def health(self) -> Health:
         """How it does; of one that is over, how it did."""
+        ...
+
+    def spent(self) -> Spent | None:
+        """What it has taken since it began, and what the device has left; None where that is not known."""
         ...
 
     def sentence(self) -> str:
@@ -190,6 +195,7 @@ class Apps:
         self._purged: set[str] = set()
         self._states: dict[str, AppReport] = {}
         self._lacks: dict[str, tuple[str, ...]] = {}
+        self._meters: dict[str, Meter] = {}
         self._woken: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._told, self.changed = asyncio.Event(), asyncio.Event()
@@ -257,6 +263,7 @@ class Apps:
             self._woken.pop(instance, None)
             self._states.pop(instance, None)
             self._lacks.pop(instance, None)
+            self._meters.pop(instance, None)
             self.changed.set()
             self._told.set()  # it may be wanted again by now
 
@@ -279,6 +286,7 @@ class Apps:
             self._say(app, AppState.FAILED if is_over else AppState.STARTING, str(error))
             return is_over
         self.counters["processes_started"] += 1
+        meter = self._meters[app.instance] = Meter()
         try:
             while (code := process.ended()) is None:
                 wanted = self._wanted.get(app.instance)
@@ -293,6 +301,8 @@ class Apps:
                 state, why = process.state()
                 if (lacks := process.lacks()) is not None:
                     self._lacks[app.instance] = lacks[: LANE_LIMITS.sources_max]
+                if state is AppState.RUNNING and meter.is_due(now_s := self._clock.monotonic_s()):
+                    meter.take(process.spent(), now_s)
                 # It has ended once its process has: till then its spool is open.
                 self._say(app, AppState.DRAINING if state is AppState.ENDED else state, why)
                 if fault := await self._watch.look(app, process):
@@ -307,6 +317,7 @@ class Apps:
             self._say(app, AppState.STARTING, str(error))
             return False
         finally:
+            self._meters.pop(app.instance, None)
             try:
                 await self._stop(process)
             finally:
@@ -396,6 +407,7 @@ class Apps:
         report = AppReport(
             *(app.instance, state, why, app.revision, self._lacks.get(app.instance, ())),
             cut_as_said(app.own_cut or app.cut),
+            meter.measured if (meter := self._meters.get(app.instance)) else None,
         )
         if self._states.get(app.instance) != report:
             self._states[app.instance] = report

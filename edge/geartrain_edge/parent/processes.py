@@ -23,6 +23,7 @@ from geartrain_edge.parent.apps import Health
 from geartrain_edge.parent.children import Child, children
 from geartrain_edge.parent.config import DeviceConfig
 from geartrain_edge.parent.limits import Limits, memory_of
+from geartrain_edge.parent.measuring import Spent, spent_by
 from geartrain_edge.settings import CLAIMS_FILE, COMMITTED_FILE, DRAIN_FILE, SHARED_FOLDER
 
 LOG_BYTES_MAX = 1 << 20
@@ -50,6 +51,7 @@ class _Status(msgspec.Struct, frozen=True):
     lacks: tuple[str, ...] | None = None
     written_at_us: int = 0
     uncommitted_s: float = 0.0
+    records_read: int = 0
 
 
 _decode_status = msgspec.json.Decoder(_Status).decode
@@ -109,6 +111,11 @@ class AgentProcess:
             self._seen, self._seen_s = status.written_at_us, now_s
         still_s = max(now_s - self._seen_s, 0.0 if status is None else status.uncommitted_s)
         return Health(still_s, memory_of(self._child.pid))
+
+    def spent(self) -> Spent | None:
+        """What its status file and the system say."""
+        status = self._said()
+        return None if status is None else spent_by(self._child.pid, status.records_read)
 
     def _said(self) -> _Status | None:
         """Its status file; None until it has written one."""

@@ -7,7 +7,10 @@ What was damaged on its way is refused by its checksum: it could make a device s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from geartrain.control import lane_pb2 as pb
 from geartrain.control.limits import LANE_LIMITS, LaneLimits
@@ -22,6 +25,7 @@ from geartrain.control.states import (
     AppState,
     Desired,
     Kept,
+    Measured,
     Reported,
     SealedSecret,
     SecretReport,
@@ -136,6 +140,7 @@ def encode_reported(report: Reported, limits: LaneLimits = LANE_LIMITS) -> bytes
             revision=app.revision,
             lacks=app.lacks,
             cut=app.cut,
+            measured=_raw_measured(app.measured),
         )
         for app in report.apps
     ]
@@ -182,7 +187,15 @@ def decode_reported(data: bytes, limits: LaneLimits = LANE_LIMITS) -> Reported:
     about = raw.about_program
     _check_secret_count(about.secrets, limits)
     apps = tuple(
-        AppReport(app.instance, AppState(app.state), app.why, app.revision, tuple(app.lacks), app.cut)
+        AppReport(
+            app.instance,
+            AppState(app.state),
+            app.why,
+            app.revision,
+            tuple(app.lacks),
+            app.cut,
+            _measured(app),
+        )
         for app in raw.apps
     )
     report = Reported(
@@ -193,6 +206,17 @@ def decode_reported(data: bytes, limits: LaneLimits = LANE_LIMITS) -> Reported:
     )
     _check_report(report, limits)
     return report
+
+
+def _raw_measured(measured: Measured | None) -> pb.Reported.Measured | None:
+    return None if measured is None else pb.Reported.Measured(**msgspec.structs.asdict(measured))
+
+
+def _measured(app: pb.Reported.App) -> Measured | None:
+    raw = app.measured
+    if not app.HasField("measured"):
+        return None
+    return Measured(raw.records_per_s, raw.cpu_share, raw.idle_cores, raw.free_bytes)
 
 
 def encode_kept(kept: Kept) -> bytes:
@@ -313,6 +337,11 @@ def _check_desired(desired: Desired, limits: LaneLimits) -> None:
         raise WireError(f"a session has {len(desired.session)} bytes; it has {SESSION_BYTES}, or none to ask")
 
 
+def _check_measured(measured: Measured | None) -> None:
+    if measured is not None and not all(0 <= one < math.inf for one in msgspec.structs.astuple(measured)):
+        raise WireError("a report has a figure of an app that is no number from 0 on")
+
+
 def _check_report(report: Reported, limits: LaneLimits) -> None:
     check_name("device", report.device)
     if len(report.session) != SESSION_BYTES:
@@ -340,4 +369,5 @@ def _check_report(report: Reported, limits: LaneLimits) -> None:
     for app in report.apps:
         _check_hash("revision", app.revision)
         _check_text("cut", app.cut, CUT_CHARS)
+        _check_measured(app.measured)
         _check_sources(app.lacks, limits)

@@ -240,6 +240,38 @@ class Reported(_message.Message):
     STOPPING: Reported.State.ValueType  # 6
 
     @_typing.final
+    class Measured(_message.Message):
+        """over half a minute"""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        RECORDS_PER_S_FIELD_NUMBER: _builtins.int
+        CPU_SHARE_FIELD_NUMBER: _builtins.int
+        IDLE_CORES_FIELD_NUMBER: _builtins.int
+        FREE_BYTES_FIELD_NUMBER: _builtins.int
+        records_per_s: _builtins.float
+        """that its sources gave"""
+        cpu_share: _builtins.float
+        """that it took, of one core"""
+        idle_cores: _builtins.float
+        """that nobody took"""
+        free_bytes: _builtins.int
+        """memory that processes of the device could still have"""
+        def __init__(
+            self,
+            *,
+            records_per_s: _builtins.float = ...,
+            cpu_share: _builtins.float = ...,
+            idle_cores: _builtins.float = ...,
+            free_bytes: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_share", b"cpu_share", "free_bytes", b"free_bytes", "idle_cores", b"idle_cores", "records_per_s", b"records_per_s"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class App(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -249,6 +281,7 @@ class Reported(_message.Message):
         REVISION_FIELD_NUMBER: _builtins.int
         LACKS_FIELD_NUMBER: _builtins.int
         CUT_FIELD_NUMBER: _builtins.int
+        MEASURED_FIELD_NUMBER: _builtins.int
         instance: _builtins.str
         state: Global___Reported.State.ValueType
         why: _builtins.str
@@ -259,6 +292,10 @@ class Reported(_message.Message):
         def lacks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
             """sources that the device does not have"""
 
+        @_builtins.property
+        def measured(self) -> Global___Reported.Measured:
+            """of its process; none: not known yet"""
+
         def __init__(
             self,
             *,
@@ -268,10 +305,11 @@ class Reported(_message.Message):
             revision: _builtins.str = ...,
             lacks: _abc.Iterable[_builtins.str] | None = ...,
             cut: _builtins.str = ...,
+            measured: Global___Reported.Measured | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["measured", b"measured"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["cut", b"cut", "instance", b"instance", "lacks", b"lacks", "revision", b"revision", "state", b"state", "why", b"why"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["cut", b"cut", "instance", b"instance", "lacks", b"lacks", "measured", b"measured", "revision", b"revision", "state", b"state", "why", b"why"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -116,10 +116,22 @@ class Desired(msgspec.Struct, frozen=True):
     state: bytes = b""
 
 
+class Measured(msgspec.Struct, frozen=True):
+    """What an app takes of a device and what is left there, over the last span of half a minute.
+    records_per_s: that its sources gave; cpu_share: that its process took, of one core; idle_cores: that
+    nobody took; free_bytes: memory that processes could still have.
+    """
+
+    records_per_s: float = 0.0
+    cpu_share: float = 0.0
+    idle_cores: float = 0.0
+    free_bytes: int = 0
+
+
 class AppReport(msgspec.Struct, frozen=True):
     """An app as a device has it; why: a sentence, mostly empty; lacks: sources that the device does not have,
     the first `sources_max` by name; cut: with which it runs, as `cut_as_said`, empty
-    where nobody has said.
+    where nobody has said; measured: of the process that runs it so, None where that is not known yet.
     """
 
     instance: str
@@ -128,6 +140,7 @@ class AppReport(msgspec.Struct, frozen=True):
     revision: str = ""
     lacks: tuple[str, ...] = ()
     cut: str = ""
+    measured: Measured | None = None
 
 
 class SecretReport(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from geartrain.control.states import App, AppState, Wanted
 from geartrain_edge.parent.apps import Health
+from geartrain_edge.parent.measuring import Spent
 from geartrain_simulation.machine.world import Process
 
 
@@ -62,6 +63,11 @@ class SimChild:
     def health(self) -> Health:
         """It does well."""
         return Health()
+
+    def spent(self) -> Spent | None:
+        """More each time, of whatever its world's clock says has passed."""
+        now_s = asyncio.get_running_loop().time()
+        return Spent(int(100 * now_s), 0.1 * now_s, now_s, 1 << 28)
 
     def sentence(self) -> str:
         """Nothing is to be said."""
