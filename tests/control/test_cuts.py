@@ -14,7 +14,16 @@ from msgspec.structs import replace
 
 from geartrain import Flow, Table
 from geartrain.control.codec import encode_reported
-from geartrain.control.states import CLAIMS_STATE, LEAVES_STATE, OWN_CUT, Reported, cut_as_said
+from geartrain.control.states import (
+    CLAIMS_STATE,
+    LEAVES_STATE,
+    OWN_CUT,
+    AppReport,
+    AppState,
+    Measured,
+    Reported,
+    cut_as_said,
+)
 from geartrain.errors import PlacementError
 from geartrain.graph.graph import Input
 from geartrain.testing import TestingSource
@@ -46,11 +55,22 @@ def _double(reading: Reading) -> Reading:
     return Reading(reading.sensor, 2 * reading.value)
 
 
+def _twice(reading: Reading) -> list[Reading]:
+    return [reading, reading]
+
+
 flow = Flow("heat")
 _readings = flow.source("readings", TestingSource[Reading](), out=Reading, partitioned_by="sensor")
 _doubled = _readings.map(_double, name="doubled")
 _doubled.filter(lambda r: r.value > 3, name="high").sink("warm", Table("warm"))
 _readings.key_by("sensor", name="by_sensor").process("sums", Adding(), out=Sum).sink("each", Table("each"))
+
+
+few = Flow("few")
+_readings = few.source("readings", TestingSource[Reading](), out=Reading)
+_some = _readings.flat_map(_twice, out=Reading, name="some")
+_some.filter(lambda r: r.value > 3, name="fewer").sink("warm", Table("warm"))
+FEW = f"{__name__}:few"
 
 
 def found(wish: CutWish, cut: str = "cloud") -> tuple[str, list[str], str]:
@@ -114,13 +134,13 @@ class Fleet(Host):
     async def load(self, question: Question) -> Answer:
         return check(question)
 
-    def submit(self, *rules: CutRule) -> None:
+    def submit(self, *rules: CutRule, flow: str = FLOW) -> None:
         for name in ("d1", "d2", "away"):
             self.store.devices.add(name, {"kind": "truck" if name != "d2" else "van"})
         wishes = tuple(CutWish(spec=rule.cut, is_new=True) for rule in rules)
-        outline = check(Question(FLOW, "cloud", {}, wishes=wishes)).outline
+        outline = check(Question(flow, "cloud", {}, wishes=wishes)).outline
         assert outline is not None
-        asked = Submission("heat", FLOW, "cloud", "all", cut_rules=rules)
+        asked = Submission("heat", flow, "cloud", "all", cut_rules=rules)
         self.store.apps.submit(asked, outline)
         self.rounds()
 
@@ -145,6 +165,13 @@ class Fleet(Host):
                 for one, _ in self.store.desired.wanted_on(device.device)
             ]
             self.store.reports.heard(device.device, self.report(device.device), device.serial, said)
+
+    def measure(self, device: str, measured: Measured | None, cut: str = "cloud", *can: str) -> None:
+        app = AppReport("heat.1", AppState.RUNNING, cut=cut, measured=measured)
+        able = can or (OWN_CUT, LEAVES_STATE, CLAIMS_STATE)
+        said = Reported(device, b"12345678", 1, 1, apps=(app,), can=able, program="0.3.0")
+        serial = self.store.devices.get(device).serial
+        self.store.reports.heard(device, encode_reported(said), serial, [])
 
     def report(self, device: str, *can: str) -> bytes:
         return encode_reported(Reported(device, b"12345678", 1, 1, can=can or (OWN_CUT,), program="0.2.0"))
@@ -246,6 +273,35 @@ def test_what_the_data_centre_keeps_comes_only_to_agents_that_can_claim_it(tmp_p
     assert {"step": "sums", "to": "edge", "keeps": True} in said["moves"]
     world.rounds()
     assert world.store.apps.newest("heat").outline.sends
+    world.store.close()
+
+
+def test_auto_gives_each_device_the_cut_that_fits_what_was_measured_of_it(tmp_path: Path) -> None:
+    world = Fleet(tmp_path)
+    world.submit(flow=FEW)
+    world.measure("d1", Measured(100, 0.1, 0.9, 1 << 30))
+    world.measure("d2", Measured(900, 0.49, 0.5, 1 << 30))
+    world.measure("away", Measured(900, 0.49, 0.5, 1 << 30), "edge")  # of another cut than it is to have
+    status, dry = world.ask("cut", cut="auto", dry_run=True)
+    assert (status, dry["refusals"]) == (200, [])
+    said = [(one["device"], one["cut"], one["why"]) for one in dry["devices"]]
+    assert [one[:2] for one in said] == [("away", "fewer"), ("d1", "fewer"), ("d2", "cloud")]
+    assert said[0][2] == "nothing was measured yet: by estimate"
+    assert said[1][2].startswith("at 100 records/s it takes 0.1 of a core, with this cut 0.12 of 0.5")
+    assert said[2][2].startswith(
+        "at 900 records/s it takes 0.49 of a core, with this cut 0.49 of 0.5; with fewer 0.6"
+    )
+    dry = world.ask("cut", cut="auto", dry_run=True, capacity=0.2)[1]
+    assert [(one["device"], one["cut"]) for one in dry["devices"]] == [
+        *(("away", "fewer"), ("d1", "fewer"), ("d2", "cloud"))
+    ]
+    assert dry["devices"][-1]["why"].endswith("may take 0.2: as little as it may do")
+    assert world.ask("cut", cut="auto", capacity=2)[0] == 400
+    status, said_now = world.ask("cut", cut="auto", devices="d1")
+    assert (status, said_now["count"]) == (202, 1)
+    world.rounds()
+    assert [world.lane(name)[1] for name in ("away", "d1", "d2")] == ["", "fewer", ""]
+    assert world.store.apps.newest("heat").cut_rules == ()
     world.store.close()
 
 

@@ -236,6 +236,14 @@ Of = Annotated[
 ]
 
 
+Capacity = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE", min=0.001, max=1, help="With auto: of a core of each device, 0.5 if absent."
+    ),
+]
+
+
 class Tier(StrEnum):
     """Where a step goes."""
 
@@ -250,6 +258,7 @@ def cut(
         str, typer.Argument(metavar="auto|edge|cloud|STEP,...", help="Where to cut, as for gear plan.")
     ],
     devices: Of = "all",
+    capacity: Capacity = None,
     dry_run: DryRun = False,
     wait: Wait = True,
     timeout: Timeout = "2m",
@@ -261,17 +270,20 @@ def cut(
 
     The data centre's part goes over to its next revision first, where it does not take these records yet.
     Devices that are out of contact get the cut when they come, and those that are added later have it where
-    SELECTOR means them. Steps move that keep nothing; where one keeps something, nothing is changed.
+    SELECTOR means them. What a step keeps goes with it. auto gives each device the cut that fits it, by what
+    was measured there in the last half minute; it says why, and is no rule for devices that are added later.
 
     \b
     Examples:
       gear cut heat edge --devices kind=strong --dry-run
       gear cut heat high,low --devices truck-7
       gear cut heat cloud
+      gear cut heat auto --capacity 0.2 --dry-run
     """
     from geartrain_client.cli.cutting import CutWishes, cut_app
 
-    cut_app(platform_at(url, state), app, spec, CutWishes(devices, dry_run, seconds_of(wait, timeout), json))
+    wishes = CutWishes(devices, dry_run, seconds_of(wait, timeout), json, capacity)
+    cut_app(platform_at(url, state), app, spec, wishes)
 
 
 @changes_app.command("move", short_help="Move a step of an app to devices, or to the data centre.")

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from geartrain.errors import ConfigError
 from geartrain.printable import printable
 from geartrain_client.cli.waiting import until_in_force, until_runs, wait_until
 from geartrain_client.errors import RefusedError
@@ -26,13 +27,15 @@ _DEVICES_SHOWN = 20
 @dataclass(frozen=True, slots=True)
 class CutWishes:
     """What the user asked for. devices: a selector; dry_run: only to be told what would move; seconds: how
-    long to wait until it is done, None for not at all.
+    long to wait until it is done, None for not at all; capacity: the share of one core that the app may
+    take of a device, None for what the platform takes.
     """
 
     devices: str = "all"
     dry_run: bool = False
     seconds: float | None = None
     as_json: bool = False
+    capacity: float | None = None
 
 
 class _Move(msgspec.Struct, frozen=True):
@@ -45,6 +48,7 @@ class _Device(msgspec.Struct, frozen=True):
     device: str
     before: str = ""
     cut: str = ""
+    why: str = ""
 
 
 class _Recut(msgspec.Struct, frozen=True):
@@ -60,7 +64,11 @@ class _Recut(msgspec.Struct, frozen=True):
 
 def cut_app(platform: Platform, name: str, spec: str, wishes: CutWishes) -> None:
     """Have devices of the app go on with the cut `spec`; raises `GeartrainError`."""
-    _change(platform, name, "cut", {"cut": spec}, wishes)
+    has_capacity = wishes.capacity is not None
+    if has_capacity and spec != "auto":
+        raise ConfigError(f"--capacity is for the cut auto, which fits each device: leave it out for {spec}")
+    body = {"cut": spec} | ({"capacity": wishes.capacity} if has_capacity else {})
+    _change(platform, name, "cut", body, wishes)
 
 
 def move_step(platform: Platform, name: str, step: str, to: str, wishes: CutWishes) -> None:
@@ -129,8 +137,9 @@ def _show(made: _Recut) -> None:
         notices().print(printable(words), soft_wrap=True)
     if made.devices:
         shown = made.devices[:_DEVICES_SHOWN]
-        results().print(
-            table_of("", ["device", "cut", "was"], [[one.device, one.cut, one.before] for one in shown])
-        )
-        if made.count > len(shown):
-            notices().print(f"and {made.count - len(shown):,} devices more", soft_wrap=True)
+        heads = ["device", "cut", "was", *(["why"] if any(one.why for one in shown) else [])]
+        lines = [[one.device, one.cut, one.before, one.why][: len(heads)] for one in shown]
+        results().print(table_of("", heads, lines))
+        count = max(made.count, len(made.devices))
+        if count > len(shown):
+            notices().print(f"and {count - len(shown):,} devices more", soft_wrap=True)

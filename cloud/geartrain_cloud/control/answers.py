@@ -459,15 +459,17 @@ class Updated(_Answer, frozen=True):
 
 
 class DeviceRecut(_Answer, frozen=True):
-    """A device whose cut changes."""
+    """A device and its cut; why: where the cut was chosen for the device by what was measured of it."""
 
     device: str
     before: str
     cut: str
+    why: str | UnsetType = UNSET
 
 
 class Recut(_Answer, frozen=True):
-    """What other cuts come to. devices: the first 100 of `count`; revises: whether it needs a revision, whose
+    """What other cuts come to. devices: the first 100 of `count`, and with `auto` those behind them that
+    stay as they are; revises: whether it needs a revision, whose
     number is `number`; refusals: of a dry run, why it would not be done.
     """
 

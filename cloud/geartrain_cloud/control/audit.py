@@ -44,6 +44,7 @@ _TOLD = frozenset(
         "name",
         "flow",
         "cut",
+        "capacity",
         "devices",
         "mode",
         "purge",

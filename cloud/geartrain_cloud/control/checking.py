@@ -43,7 +43,9 @@ from geartrain_cloud.control.cut_checking import (
     cut_words,
     find_cut,
     kept_back,
+    ladder_of,
 )
+from geartrain_cloud.control.fitting import Ladder
 from geartrain_cloud.control.model import Channel, Options, Outline, SourceOutline
 from geartrain_cloud.sinks.evolution import evolutions
 from geartrain_cloud.sinks.layout import Layout, TableError
@@ -64,7 +66,8 @@ class Question(msgspec.Struct, frozen=True):
     known; cuts: those that its devices may have beside it; wishes: for devices, which get cuts of their own;
     keeps_flow: only cuts are to change; without: the steps that are removed from the flow; sent: the channels
     by which devices send, or have sent; wider: a cut with steps for the devices that the app does not have
-    yet, "" for none; is_back: to have what it had, as far as that can be.
+    yet, "" for none; is_back: to have what it had, as far as that can be; climbs: the ladder of cuts
+    is wanted.
     """
 
     flow: str
@@ -84,13 +87,14 @@ class Question(msgspec.Struct, frozen=True):
     sent: tuple[Channel, ...] = ()
     wider: str = ""
     is_back: bool = False
+    climbs: bool = False
 
 
 class Answer(msgspec.Struct, frozen=True):
     """What it is, with options as they were converted; or why it is refused. differs: in what the flow that
     is installed here is another than that of who submits. change: what becomes of the app that runs; cut: the
     one that was made; found: what the wishes come to, each at its place; is_same: the data centre's part is
-    that of the app that runs.
+    that of the app that runs; ladder: where it was asked for.
     """
 
     outline: Outline | None = None
@@ -102,6 +106,7 @@ class Answer(msgspec.Struct, frozen=True):
     cut: str = ""
     found: tuple[CutFound, ...] = ()
     is_same: bool = False
+    ladder: Ladder | None = None
 
 
 def main() -> int:
@@ -169,7 +174,9 @@ def check(question: Question) -> Answer:
         change = change_of(running, revision, drop, laid, evolution, of_devices)
         refusals = () if question.keeps_flow else _unread(question, running, known)
         change = replace(change, refusals=(*change.refusals, *refusals))
-    return Answer(outline, _as_data(whole, plain), per_device, "", "", change, question.cut, found, is_same)
+    rungs = ladder_of(whole, base, cuts) if question.climbs else None
+    options = _as_data(whole, plain)
+    return Answer(outline, options, per_device, "", "", change, question.cut, found, is_same, rungs)
 
 
 def _check_histories(graph: Graph) -> None:

@@ -17,8 +17,10 @@ from geartrain.errors import GeartrainError, PlacementError
 from geartrain.graph.graph import Graph, Step
 from geartrain.planning import Plan
 from geartrain.planning.cuts import Cut, choose_cut
+from geartrain.planning.ladder import ladder, work_of
 from geartrain.planning.mixed import claimable
 from geartrain.planning.splitting import PARTIAL, with_partials
+from geartrain_cloud.control.fitting import Ladder, Rung
 
 AUTO, EDGE, CLOUD = "auto", "edge", "cloud"
 
@@ -88,6 +90,21 @@ def find_cut(graph: Graph, base: str, wish: CutWish) -> CutFound:
         if step.id in before.edge ^ after.edge
     )
     return CutFound("" if after == ours else cut_text(whole, after), moves)
+
+
+def ladder_of(graph: Graph, base: str, cuts: Sequence[str]) -> Ladder:
+    """The cuts that devices may climb in a flow whose app has the cut `base`; cuts: of devices, beside it.
+    An aggregate that none of these splits stays whole, for an app that runs cannot change that.
+    """
+    ours = choose_cut(graph, cut_words(base))
+    in_use = {"": ours} | {cut: choose_cut(graph, cut_words(cut)) for cut in cuts}
+    split = frozenset[str]().union(*(cut.edge for cut in in_use.values()))
+    partials = {step.id for step in with_partials(graph).steps if step.operator.kind == PARTIAL}
+    rungs = tuple(
+        Rung("" if one.cut == ours else cut_text(graph, one.cut), one.work, one.bytes)
+        for one in ladder(graph, partials - split)
+    )
+    return Ladder(rungs, {text: work_of(graph, cut) for text, cut in in_use.items()})
 
 
 def _wished(graph: Graph, before: Cut, wish: CutWish) -> Cut:

@@ -8,6 +8,7 @@ the device then sends.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -15,15 +16,16 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from geartrain.control.codec import decode_reported
-from geartrain.control.states import CLAIMS_STATE, LEAVES_STATE, OWN_CUT
+from geartrain.control.states import CLAIMS_STATE, LEAVES_STATE, OWN_CUT, Measured, cut_as_said
 from geartrain.fleet.selectors import parse_selector
 from geartrain.printable import printable
 from geartrain.revision import in_short
 from geartrain_cloud.control import answers
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question
-from geartrain_cloud.control.cut_checking import CLOUD, EDGE, CutFound, CutWish, StepMove
+from geartrain_cloud.control.cut_checking import AUTO, CLOUD, EDGE, CutFound, CutWish, StepMove
 from geartrain_cloud.control.errors import ConflictError, UnavailableError
+from geartrain_cloud.control.fitting import Ladder, fit
 from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.model import CutChange, CutRule, Device, Instance, Outline, Planned
@@ -76,6 +78,28 @@ def _check_can(store: ControlStore, devices: Iterable[str], what: str, lacks: st
             )
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceWish:
+    """What a device is to have; why: in one line, where it was chosen for it, else empty."""
+
+    wish: CutWish
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Other cuts for devices of an app, by device. refusals: why it cannot be, a sentence each; said: as an
+    answer; found: what the wishes came to; planned: the revision that it needs, None for none.
+    """
+
+    instance: Instance
+    cuts: dict[str, str]
+    refusals: list[str]
+    said: dict[str, Any]
+    found: tuple[CutFound, ...]
+    planned: Planned | None
+
+
 class Cuts:
     """Those of one platform."""
 
@@ -98,49 +122,92 @@ class Cuts:
     async def cut(self, request: web.Request) -> Answer:
         """Give devices of an app another cut while it runs, or say what would move."""
         body, asked = await body_of(request, CutBody)
-        return await self._change(request, body, asked, lambda before: CutWish(before, body.cut))
+        return await self._change(request, body, asked)
 
     @route("POST", "/apps/{name}/move", "operator", answers.Recut, statuses=(200, 202), body=MoveBody)
     async def move(self, request: web.Request) -> Answer:
         """Move a step of devices to the other tier, with what must go along, or say what would move."""
         body, asked = await body_of(request, MoveBody)
-        return await self._change(
-            request, body, asked, lambda before: CutWish(before, "", body.step, body.to)
-        )
+        return await self._change(request, body, asked)
 
-    async def _change(
-        self, request: web.Request, body: CutBody | MoveBody, asked: str, wish: Callable[[str], CutWish]
-    ) -> Answer:
+    async def _change(self, request: web.Request, body: CutBody | MoveBody, asked: str) -> Answer:
         key = key_of(request)
         if key and (known := self._store.answers.recall(key, asked)) is not None:
             return known
         instance = self._store.apps.newest(request.match_info["name"])
         held = self._meant(instance, body.devices)
-        wishes = {before: wish(before) for before in sorted(set(held.values()))}
-        checked, outline = await self._check(instance, tuple(wishes.values()))
-        found = dict(zip(wishes, checked.found, strict=True))
-        cuts = {device: found[before].cut for device, before in held.items() if found[before].cut != before}
-        refusals = [one.refused for one in found.values() if one.refused]
-        refusals += [] if refusals else self._in_the_way(instance, checked, cuts)
-        for check, tier in ((check_can_leave, CLOUD), (check_can_claim, EDGE)):
-            kept = {b for b, one in found.items() if any(m.keeps and m.to == tier for m in one.moves)}
-            refusals += self._cannot(check, [device for device in cuts if held[device] in kept])
-        said = _said(instance, held, found, checked)
+        if isinstance(body, MoveBody):
+            wanted = {
+                device: DeviceWish(CutWish(cut, "", body.step, body.to)) for device, cut in held.items()
+            }
+        elif body.cut == AUTO:
+            wanted = await self._fitting(instance, held, body.capacity)
+        else:
+            wanted = {device: DeviceWish(CutWish(cut, body.cut)) for device, cut in held.items()}
+        proposal = await self.propose(instance, wanted)
         if body.dry_run:
-            return 200, {**said, "refusals": refusals}
-        if refusals:
-            raise ConflictError(f"app {instance.name} keeps its cuts: {in_short(refusals)}")
-        rules = rules_of([body.devices], checked.found[:1]) if isinstance(body, CutBody) else ()
-        change = CutChange(instance.instance, said["number"], cuts, rules)
-        planned = None if checked.is_same else self._planned(instance, outline, checked)
+            return 200, {**proposal.said, "refusals": proposal.refusals}
+        if proposal.refusals:
+            raise ConflictError(f"app {instance.name} keeps its cuts: {in_short(proposal.refusals)}")
+        has_rule = isinstance(body, CutBody) and body.cut != AUTO
+        rules = rules_of([body.devices], proposal.found[:1]) if has_rule else ()
 
         def work() -> Answer:
-            self._store.apps.recut(instance, change, planned)
-            return 202, said
+            self.take(proposal, rules)
+            return 202, proposal.said
 
         answer = self._store.answers.once(key, asked, work)
         self._changed()
         return answer
+
+    async def propose(self, instance: Instance, wanted: Mapping[str, DeviceWish]) -> Proposal:
+        """What it comes to that these devices get what is wanted for each; raises `ControlError`."""
+        wishes = tuple(dict.fromkeys(one.wish for one in wanted.values()))
+        checked, outline = await self._check(instance, wishes)
+        made = dict(zip(wishes, checked.found, strict=True))
+        if any(one.why for one in wanted.values()):  # who has no wish of its own stays where it cannot move
+            made = {wish: CutFound(wish.before) if one.refused else one for wish, one in made.items()}
+        found = {device: made[one.wish] for device, one in wanted.items()}
+        cuts = {device: one.cut for device, one in found.items() if one.cut != wanted[device].wish.before}
+        refusals = [one.refused for one in made.values() if one.refused]
+        refusals += [] if refusals else self._in_the_way(instance, checked, cuts)
+        for check, tier in ((check_can_leave, CLOUD), (check_can_claim, EDGE)):
+            moves = ((device, move) for device in cuts for move in found[device].moves)
+            refusals += self._cannot(check, {d: None for d, move in moves if move.keeps and move.to == tier})
+        said = _said(instance, wanted, found, checked)
+        planned = None if checked.is_same else self._planned(instance, outline, checked)
+        return Proposal(instance, cuts, refusals, said, checked.found, planned)
+
+    def take(self, proposal: Proposal, rules: tuple[CutRule, ...] = ()) -> None:
+        """Have devices go on so; rules: for those that get the app later. Raises `ConflictError`."""
+        instance, number = proposal.instance, proposal.said["number"]
+        change = CutChange(instance.instance, number, proposal.cuts, rules)
+        self._store.apps.recut(instance, change, proposal.planned)
+
+    async def _fitting(
+        self, instance: Instance, held: Mapping[str, str], capacity: float
+    ) -> dict[str, DeviceWish]:
+        """The cut that fits each device, by what was measured of it."""
+        ladder = await self.ladder(instance)
+        wanted = dict[str, DeviceWish]()
+        for device, before in held.items():
+            found = fit(ladder, before, self.measured(instance, device, before), capacity)
+            wanted[device] = DeviceWish(CutWish(before, found.cut or own_cut(instance)), found.why)
+        return wanted
+
+    async def ladder(self, instance: Instance) -> Ladder:
+        """The cuts that devices of the app may climb; raises `ControlError`."""
+        checked, _ = await self._check(instance, (), climbs=True)
+        if checked.ladder is None:
+            raise UnavailableError(f"flow {instance.flow!r} could not be checked: ask again")
+        return checked.ladder
+
+    def measured(self, instance: Instance, device: str, cut: str) -> Measured | None:
+        """What the device has said that the app takes there with this cut, if it has."""
+        report = self._store.reports.last(device)
+        asked = cut_as_said(cut or instance.cut)
+        apps = decode_reported(report).apps if report else ()
+        return next((a.measured for a in apps if (a.instance, a.cut) == (instance.instance, asked)), None)
 
     def _meant(self, instance: Instance, selector: str) -> dict[str, str]:
         """The devices of the app that a selector means, each with its cut; raises `ConflictError` for
@@ -155,8 +222,12 @@ class Cuts:
             )
         return held
 
-    async def _check(self, instance: Instance, wishes: tuple[CutWish, ...]) -> tuple[Checked, Outline]:
-        """What the wishes come to, and the data centre's part that they need; raises `ControlError`."""
+    async def _check(
+        self, instance: Instance, wishes: tuple[CutWish, ...], *, climbs: bool = False
+    ) -> tuple[Checked, Outline]:
+        """What the wishes come to, and the data centre's part that they need; climbs: the ladder is wanted,
+        too. Raises `ControlError`.
+        """
         outline = instance.outline
         checked = await self._load(
             Question(
@@ -172,6 +243,7 @@ class Cuts:
                 keeps_flow=True,
                 without=outline.without,
                 sent=tuple(outline.channels),
+                climbs=climbs,
             )
         )
         made = checked.outline
@@ -234,13 +306,16 @@ def _matches(selector: Any, device: Device) -> bool:
 
 
 def _said(
-    instance: Instance, held: Mapping[str, str], found: Mapping[str, CutFound], checked: Checked
+    instance: Instance, wanted: Mapping[str, DeviceWish], found: Mapping[str, CutFound], checked: Checked
 ) -> dict[str, Any]:
-    """What a change comes to, as an answer."""
+    """What a change comes to, as an answer. Of devices that get what fits them, also those are told that stay
+    as they are, behind the others.
+    """
     moves = dict[tuple[str, str], StepMove]()
     for one in found.values():
         moves |= {(move.step, move.to): move for move in one.moves}
-    changed = [device for device, before in held.items() if found[before].cut != before]
+    changed = [device for device, one in wanted.items() if found[device].cut != one.wish.before]
+    stays = [device for device, one in wanted.items() if one.why and device not in set(changed)]
     return {
         "name": instance.name,
         "instance": instance.instance,
@@ -250,10 +325,11 @@ def _said(
         "devices": [
             {
                 "device": device,
-                "before": shown_cut(instance, held[device]),
-                "cut": shown_cut(instance, found[held[device]].cut),
+                "before": shown_cut(instance, wanted[device].wish.before),
+                "cut": shown_cut(instance, found[device].cut),
+                **({"why": wanted[device].why} if wanted[device].why else {}),
             }
-            for device in changed[:NAMED_MAX]
+            for device in (changed + stays)[:NAMED_MAX]
         ],
         "moves": msgspec.to_builtins(list(moves.values())),
     }
@@ -261,7 +337,12 @@ def _said(
 
 def shown_cut(instance: Instance, cut: str) -> str:
     """The cut of a device as people are shown it; "" is the app's."""
-    return cut or instance.outline.base or instance.cut
+    return cut or own_cut(instance)
+
+
+def own_cut(instance: Instance) -> str:
+    """The cut of an app."""
+    return instance.outline.base or instance.cut
 
 
 def rules_of(selectors: Sequence[str], found: Sequence[CutFound]) -> tuple[CutRule, ...]:

@@ -19,6 +19,7 @@ from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.control.bearers import Role
 from geartrain_cloud.control.editing import Edit
 from geartrain_cloud.control.errors import InvalidError, UnsupportedError
+from geartrain_cloud.control.fitting import CAPACITY
 from geartrain_cloud.control.model import Mode, Options
 from geartrain_cloud.hosting.wanted import SLOTS_MAX, Isolation
 from geartrain_cloud.pages.questions import ADDRESS_CHARS_MAX, Question
@@ -91,12 +92,13 @@ class RetainBody(_Body, frozen=True):
 
 class CutBody(_Body, frozen=True):
     """Another cut: the devices of the app that get the cut; dry_run: only tell what would
-    move.
+    move; capacity: for `auto`, the share of one core that the app may take of a device.
     """
 
     cut: str
     devices: str = "all"
     dry_run: bool = False
+    capacity: Annotated[float, msgspec.Meta(gt=0, le=1)] = CAPACITY
 
 
 class MoveBody(_Body, frozen=True):

@@ -45,13 +45,18 @@ SCALE = 1_000
 
 def estimated_bytes(graph: Graph) -> dict[str, int]:
     """What the output of each step weighs, for one record of each source, in parts of a byte (`SCALE`)."""
+    rows = estimated_rows(graph)
+    outs = ((step.id, step.out) for step in graph.steps if step.out is not None)
+    return {step: round(SCALE * rows[step] * row_bytes(derive(out))) for step, out in outs}
+
+
+def estimated_rows(graph: Graph) -> dict[str, float]:
+    """How many records leave each step that has an output, for one record of each source."""
     rows: dict[str, float] = {}
-    found: dict[str, int] = {}
     for step in graph.steps:
         if step.out is not None:
             rows[step.id] = _rows(step, [rows[i.step] for i in step.inputs])
-            found[step.id] = round(SCALE * rows[step.id] * row_bytes(derive(step.out)))
-    return found
+    return rows
 
 
 def _rows(step: Step, above: list[float]) -> float:
