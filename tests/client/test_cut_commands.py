@@ -42,6 +42,19 @@ def test_a_move_is_shown_before_it_is_made(platform: FakePlatform, capsys: Captu
     gear(capsys, "move", "heat", "high", "--to", "moon", code=2)
 
 
+def test_a_cut_that_fits_each_device_is_shown_with_its_reason(
+    platform: FakePlatform, capsys: Capture
+) -> None:
+    add(platform)
+    device = {"device": "truck-1", "before": "cloud", "cut": "high", "why": f"at 100 records/s {HOSTILE}"}
+    platform.change = ANSWER | {"count": 1, "devices": [device], "refusals": []}
+    out, _ = gear(capsys, "cut", "heat", "auto", "--capacity", "0.2", "--dry-run")
+    assert f"truck-1 high cloud at 100 records/s {SHOWN}" in " ".join(out.split())
+    assert platform.asked[-1][3] == {"cut": "auto", "devices": "all", "dry_run": True, "capacity": 0.2}
+    said = gear(capsys, "cut", "heat", "edge", "--capacity", "0.2", code=2)[1]
+    assert "--capacity is for auto and adaptive" in said
+
+
 def test_a_cut_waits_for_devices_in_contact_and_names_how_many_are_away(
     platform: FakePlatform, capsys: Capture
 ) -> None:

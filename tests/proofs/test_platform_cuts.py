@@ -14,6 +14,8 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ doubled.filter(lambda r: r.value > 100, name="high").sink("w", Table("warm"))
 """
 )
 DEVICES = ("d1", "d2", "d3")
-RECORDS_MAX = 3_000
+RECORDS_MAX = 2_800
 """Of each device, so that a table has one page."""
 
 
@@ -63,17 +65,23 @@ class Fleet:
 
     def ask(self, *arguments: str) -> Any:
         """What a command says while the files grow beside it."""
+        with self.growing():
+            return json.loads(gear(self.state, *arguments, "--timeout", "4m", "--json"))
+
+    @contextmanager
+    def growing(self, every_s: float = 0.1, most: int = RECORDS_MAX) -> Iterator[None]:
+        """The files grow meanwhile, to at most so many records."""
         over = threading.Event()
 
         def growing() -> None:
-            while not over.wait(0.1):
-                if len(self.records["d1"]) < RECORDS_MAX:
+            while not over.wait(every_s):
+                if len(self.records["d1"]) < most:
                     self.grow(1)
 
         beside = threading.Thread(target=growing)
         beside.start()
         try:
-            return json.loads(gear(self.state, *arguments, "--timeout", "4m", "--json"))
+            yield
         finally:
             over.set()
             beside.join()
@@ -156,6 +164,17 @@ def test_devices_with_different_cuts_move_a_step_while_they_send(fleet: Fleet) -
         fleet.ask("cut", "meadow", "doubled", "--devices", "kind=old")
         fleet.ask("cut", "meadow", "cloud", "--devices", "d2")
         assert cuts_of(client) == {"d1": "doubled", "d2": "cloud", "d3": "doubled"}
+        # What an agent really takes is more than this, so that a device goes down by itself.
+        fleet.ask("cut", "meadow", "adaptive", "--devices", "d3", "--capacity", "0.001")
+        with fleet.growing(0.5, RECORDS_MAX + 480):
+            until(lambda: cuts_of(client).get("d3") == "cloud", "d3 with the cut that takes least", 240)
+        (move,) = client.get("/apps/meadow")["adaptive"]["moves"]
+        assert (move["device"], move["before"], move["cut"]) == ("d3", "doubled", "cloud")
+        assert "records/s it takes" in move["why"]
+        fitted = fleet.ask("cut", "meadow", "auto", "--devices", "d1", "--capacity", "0.001", "--no-wait")
+        assert [(one["device"], one["cut"]) for one in fitted["devices"]] == [("d1", "cloud")]
+        assert "as little as it may do" in fitted["devices"][0]["why"]
+        until(lambda: cuts_of(client).get("d1") == "cloud", "d1 with the cut that fits it")
         fleet.grow(20)
         fleet.end()
         fleet.check(client)

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 LIMIT_S = 90.0
 
 
-def until(condition: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + LIMIT_S
+def until(condition: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any:
+    deadline = time.monotonic() + limit_s
     while not (found := condition()):
         assert time.monotonic() < deadline, f"it took too long: {what}"
         time.sleep(0.05)

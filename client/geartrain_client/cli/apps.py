@@ -73,6 +73,7 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
         "kept in tables": _kept_tables(app.retention),
         "cut": _cuts(app),
         "cut, to come": _recut(app),
+        "cut, adaptive": f"on {app.adaptive.devices:,} devices" if app.adaptive else "",
         "lag": _number(app.lag),
         "dead letters": _number(app.dead_letters),
         "tables": app.tables,
@@ -85,6 +86,9 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
         out.print(printable(words), soft_wrap=True)
     for sentence in app.waits_for:
         out.print(printable(f"waits for: {sentence}"), soft_wrap=True)
+    if app.adaptive and app.adaptive.moves:
+        lines = [[_time(one.at_us), one.device, one.cut, one.before, one.why] for one in app.adaptive.moves]
+        out.print(table_of("Moves of adaptive cuts", ["time", "device", "cut", "was", "why"], lines))
     if app.notes:
         lines = [[one.table, one.field, one.unit, one.description] for one in app.notes]
         out.print(table_of("Fields", ["table", "field", "unit", "description"], lines))

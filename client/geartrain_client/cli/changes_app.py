@@ -239,7 +239,10 @@ Of = Annotated[
 Capacity = Annotated[
     float | None,
     typer.Option(
-        metavar="SHARE", min=0.001, max=1, help="With auto: of a core of each device, 0.5 if absent."
+        metavar="SHARE",
+        min=0.001,
+        max=1,
+        help="With auto or adaptive: of a core of each device, 0.5 if absent.",
     ),
 ]
 
@@ -254,9 +257,7 @@ class Tier(StrEnum):
 @changes_app.command("cut", short_help="Have devices of an app go on with another cut.")
 def cut(
     app: AppName,
-    spec: Annotated[
-        str, typer.Argument(metavar="auto|edge|cloud|STEP,...", help="Where to cut, as for gear plan.")
-    ],
+    spec: Annotated[str, typer.Argument(metavar="auto|adaptive|edge|cloud|STEP,...", help="Where to cut.")],
     devices: Of = "all",
     capacity: Capacity = None,
     dry_run: DryRun = False,
@@ -271,7 +272,8 @@ def cut(
     The data centre's part goes over to its next revision first, where it does not take these records yet.
     Devices that are out of contact get the cut when they come, and those that are added later have it where
     SELECTOR means them. What a step keeps goes with it. auto gives each device the cut that fits it, by what
-    was measured there in the last half minute; it says why, and is no rule for devices that are added later.
+    was measured there in the last half minute. It says why, and is no rule for devices that are added later.
+    adaptive does so again and again: a device moves when it takes more than it may, or has room to spare.
 
     \b
     Examples:
@@ -279,6 +281,7 @@ def cut(
       gear cut heat high,low --devices truck-7
       gear cut heat cloud
       gear cut heat auto --capacity 0.2 --dry-run
+      gear cut heat adaptive --devices kind=old
     """
     from geartrain_client.cli.cutting import CutWishes, cut_app
 

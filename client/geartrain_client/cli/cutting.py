@@ -65,8 +65,10 @@ class _Recut(msgspec.Struct, frozen=True):
 def cut_app(platform: Platform, name: str, spec: str, wishes: CutWishes) -> None:
     """Have devices of the app go on with the cut `spec`; raises `GeartrainError`."""
     has_capacity = wishes.capacity is not None
-    if has_capacity and spec != "auto":
-        raise ConfigError(f"--capacity is for the cut auto, which fits each device: leave it out for {spec}")
+    if has_capacity and spec not in ("auto", "adaptive"):
+        raise ConfigError(
+            f"--capacity is for auto and adaptive, which fit each device: leave it out for {spec}"
+        )
     body = {"cut": spec} | ({"capacity": wishes.capacity} if has_capacity else {})
     _change(platform, name, "cut", body, wishes)
 

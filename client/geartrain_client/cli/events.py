@@ -60,6 +60,8 @@ def _said(kind: str, said: Mapping[str, Any]) -> str:
         case "cut":
             waits = "devices wait for" if said.get("waits") else "devices no longer wait for the cuts of"
             return f"{waits} revision {said.get('number')}"
+        case "moved":
+            return _with_why(f"{said.get('before')} to {said.get('cut')}", said)
         case "applied":
             lacks = said.get("lacks") or []
             return _with_why(

@@ -153,10 +153,28 @@ class RefusedState(msgspec.Struct, frozen=True):
     cells: int = 0
 
 
+class CutMove(msgspec.Struct, frozen=True):
+    """A move of a device whose cut follows what is measured of it."""
+
+    at_us: int
+    device: str
+    before: str = ""
+    cut: str = ""
+    why: str = ""
+
+
+class Adaptive(msgspec.Struct, frozen=True):
+    """How many devices have such a cut, and their last moves, the newest first."""
+
+    devices: int
+    moves: list[CutMove] = []
+
+
 class AppInfo(App, frozen=True):
     """An app with what stands where. bundled: whether its code is a signed bundle; number: of the newest
     revision that its log was told of; change: the one that it goes over to, None where it stays; cut_change:
-    the cuts that devices are to get then; crossing: the devices that have not gone over, None where all have;
+    the cuts that devices are to get then; adaptive: of devices whose cut follows what they measure; crossing:
+    the devices that have not gone over, None where all have;
     slots: over how many its keys are to be dealt in the data centre, slots_now: over how many they are, None
     where nobody says; skew: how unevenly, of the last minutes; notes: of fields of its tables.
     """
@@ -176,6 +194,7 @@ class AppInfo(App, frozen=True):
     number: int = 1
     change: Crossing | None = None
     cut_change: Recut | None = None
+    adaptive: Adaptive | None = None
     slots: int = 0
     slots_now: int | None = None
     skew: list[Skew] = []

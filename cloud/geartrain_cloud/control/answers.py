@@ -361,8 +361,28 @@ class RefusedState(_Answer, frozen=True):
     cells: int
 
 
+class CutMove(_Answer, frozen=True):
+    """A move of a device whose cut follows what is measured of it."""
+
+    at_us: int
+    device: str
+    before: str
+    cut: str
+    why: str
+
+
+class Adaptive(_Answer, frozen=True):
+    """Devices whose cuts follow what is measured of them: how many, and the last ten moves, the newest first,
+    as far as events tell.
+    """
+
+    devices: int
+    moves: list[CutMove]
+
+
 class AppInfo(App, frozen=True):
-    """All that is known of an app. slots: over how many its keys are to be dealt, slots_now: are dealt; skew:
+    """All that is known of an app. adaptive: null where no device has such a cut.
+    slots: over how many its keys are to be dealt, slots_now: are dealt; skew:
     where most rows are; tables: where they are; rates: by hop; lag: entries of the log that the tables have
     not; refused_state: by step and reason, null where the tables cannot be read; waits_for: a sentence each;
     applied: the first 100 devices; notes: of the first 1,000 fields of its tables that have some.
@@ -370,6 +390,7 @@ class AppInfo(App, frozen=True):
 
     cut: str
     cut_change: CutsToCome | None
+    adaptive: Adaptive | None
     selector: str
     run: int
     slots: int
@@ -651,6 +672,7 @@ EventKind = Literal[
     "app",
     "revision",
     "cut",
+    "moved",
     "applied",
     "secret",
     "device",

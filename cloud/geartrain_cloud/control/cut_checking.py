@@ -23,6 +23,8 @@ from geartrain.planning.splitting import PARTIAL, with_partials
 from geartrain_cloud.control.fitting import Ladder, Rung
 
 AUTO, EDGE, CLOUD = "auto", "edge", "cloud"
+ADAPTIVE = "adaptive"
+"""Of devices: their cut follows what is measured of them."""
 
 
 class CutWish(msgspec.Struct, frozen=True):

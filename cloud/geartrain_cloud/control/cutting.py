@@ -23,7 +23,7 @@ from geartrain.revision import in_short
 from geartrain_cloud.control import answers
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question
-from geartrain_cloud.control.cut_checking import AUTO, CLOUD, EDGE, CutFound, CutWish, StepMove
+from geartrain_cloud.control.cut_checking import ADAPTIVE, AUTO, CLOUD, EDGE, CutFound, CutWish, StepMove
 from geartrain_cloud.control.errors import ConflictError, UnavailableError
 from geartrain_cloud.control.fitting import Ladder, fit
 from geartrain_cloud.control.hosting import HostReport
@@ -40,6 +40,7 @@ NAMED_MAX = 100
 RULES_MAX = 100
 """Of an app."""
 _VERSION_CHARS_MAX = 40
+_FOLLOWS = "its cut follows what is measured of it from now on"
 
 
 def check_can_cut(store: ControlStore, devices: Iterable[str]) -> None:
@@ -136,6 +137,8 @@ class Cuts:
             return known
         instance = self._store.apps.newest(request.match_info["name"])
         held = self._meant(instance, body.devices)
+        if isinstance(body, CutBody) and body.cut == ADAPTIVE:
+            return self._follow(instance, held, body, key, asked)
         if isinstance(body, MoveBody):
             wanted = {
                 device: DeviceWish(CutWish(cut, "", body.step, body.to)) for device, cut in held.items()
@@ -156,6 +159,30 @@ class Cuts:
             self.take(proposal, rules)
             return 202, proposal.said
 
+        return self._once(key, asked, work)
+
+    def _follow(
+        self, instance: Instance, held: Mapping[str, str], body: CutBody, key: str, asked: str
+    ) -> Answer:
+        """Have the cuts of devices follow what is measured of them from now on."""
+        refusals = [*self._cannot(check_can_cut, held), *self._busy(instance)]
+        wanted = {device: DeviceWish(CutWish(cut), _FOLLOWS) for device, cut in held.items()}
+        found = {device: CutFound(cut) for device, cut in held.items()}
+        said = {**_said(instance, wanted, found, Checked(is_same=True)), "count": len(held)}
+        if body.dry_run:
+            return 200, {**said, "refusals": refusals}
+        if refusals:
+            raise ConflictError(f"app {instance.name} keeps its cuts: {in_short(refusals)}")
+        rule = CutRule(str(parse_selector(body.devices)), "", adaptive=True, capacity=body.capacity)
+        change = CutChange(instance.instance, instance.revision, {}, (rule,))
+
+        def work() -> Answer:
+            self._store.apps.recut(instance, change, None)
+            return 202, said
+
+        return self._once(key, asked, work)
+
+    def _once(self, key: str, asked: str, work: Callable[[], Answer]) -> Answer:
         answer = self._store.answers.once(key, asked, work)
         self._changed()
         return answer
@@ -274,16 +301,26 @@ class Cuts:
             check_can_cut(self._store, [device for device, cut in cuts.items() if cut])
         except ConflictError as error:
             found.append(str(error))
-        moving = under_way(instance, self._host(instance.instance))
-        found += moving
-        if not moving and self._store.cut_changes.of(instance.instance) is not None:
+        found += self._busy(instance)
+        if not checked.is_same and checked.change is not None:
+            found += checked.change.refusals
+        return found
+
+    def is_changing(self, instance: Instance) -> bool:
+        """Whether an app goes over to something, or does not run."""
+        is_to_follow = self._store.revisions.next_of(instance) is not None
+        is_waiting = self._store.cut_changes.of(instance.instance) is not None
+        return is_to_follow or is_waiting or bool(under_way(instance, self._host(instance.instance)))
+
+    def _busy(self, instance: Instance) -> list[str]:
+        """What keeps an app from other cuts now, whichever, a sentence each."""
+        found = under_way(instance, self._host(instance.instance))
+        if not found and self._store.cut_changes.of(instance.instance) is not None:
             found.append("other cuts are under way: wait until devices have them, see gear info")
         if len(instance.cut_rules) >= RULES_MAX:
             found.append(
-                f"app {name} has {RULES_MAX} rules for the cuts of devices, which is all that it can"
+                f"app {instance.name} has {RULES_MAX} rules for the cuts of devices, which is all that it can"
             )
-        if not checked.is_same and checked.change is not None:
-            found += checked.change.refusals
         return found
 
     def _planned(self, instance: Instance, outline: Outline, checked: Checked) -> Planned:

@@ -25,10 +25,14 @@ PURGES_MAX = 10_000
 
 def cut_of(rules: Sequence[CutRule], device: Device) -> str:
     """The cut that a device gets with an app: that of the last rule that matches it, "" for the app's."""
-    fitting = (
-        r.cut for r in reversed(rules) if parse_selector(r.devices).matches(device.device, device.labels)
-    )
-    return next(fitting, "")
+    rule = rule_of(rules, device)
+    return "" if rule is None else rule.cut
+
+
+def rule_of(rules: Sequence[CutRule], device: Device) -> CutRule | None:
+    """The last rule that matches the device, None for none."""
+    fitting = (r for r in reversed(rules) if parse_selector(r.devices).matches(device.device, device.labels))
+    return next(fitting, None)
 
 
 class Desired:

@@ -221,6 +221,15 @@ class Events:
                     (now_us - AGE_US_MAX,),
                 )
 
+    def note(self, kind: str, app: str, device: str, said: Mapping[str, Any]) -> None:
+        """Tell of a change that other tables do not show, within its transaction."""
+        with self._database.change() as database:
+            database.execute(
+                "INSERT INTO events (at_us, kind, app, device, said) VALUES (?, ?, ?, ?, ?)",
+                (self._now_us(), kind, app, device, as_text(said)),
+            )
+            database.execute(_TRIM)
+
     def _contacts(self, now_us: int) -> Iterator[_News]:
         rows = self._database.rows(
             "SELECT device, seen_us, seen_us >= ?1 FROM devices "
@@ -253,6 +262,15 @@ class Events:
                 yield (_PROCESS, name, number), ("process", "", "", as_text(said))
 
     # Questions
+
+    def last(self, kind: str, app: str, since_us: int, limit: int) -> list[Event]:
+        """The newest events of a kind and an app since then, the newest first."""
+        rows = self._database.rows(
+            f"SELECT {_COLUMNS} FROM events WHERE kind = ? AND app = ? AND at_us >= ? "  # noqa: S608
+            "ORDER BY number DESC LIMIT ?",
+            (kind, app, since_us, limit),
+        )
+        return [_event(row) for row in rows]
 
     def listen(self, tell: Callable[[], None]) -> None:
         """Have `tell` called after each change of the store."""
@@ -296,8 +314,10 @@ class Events:
             "ORDER BY number LIMIT ?3",
             (number, app, limit),
         )
-        found = [
-            Event(number, at_us, kind, app, device, msgspec.json.decode(said))
-            for number, at_us, kind, app, device, said in rows
-        ]
+        found = [_event(row) for row in rows]
         return found, found[-1].number if len(found) == limit else max(number, self.newest)
+
+
+def _event(row: tuple[Any, ...]) -> Event:
+    number, at_us, kind, app, device, said = row
+    return Event(number, at_us, kind, app, device, msgspec.json.decode(said))

@@ -27,6 +27,7 @@ from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.printable import printable
 from geartrain_cloud.control.access import Tokens
+from geartrain_cloud.control.adaptive_rounds import AdaptiveRounds
 from geartrain_cloud.control.agents import Agents
 from geartrain_cloud.control.aging import Aging
 from geartrain_cloud.control.audit import Auditing, AuditLog
@@ -114,8 +115,7 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
     signals = EndSignals(stopped.set, notes.stopping)
     try:
         enrolment = _enrolment(config, store, clock)
-        reconciler = Reconciler(store, config, clock.now_us)
-        clones = Clones(clock.monotonic_s)
+        reconciler, clones = Reconciler(store, config, clock.now_us), Clones(clock.monotonic_s)
         observer = Observer(
             store, config, reconciler, lambda: url[0], clock.monotonic_s, clones.sentence, enrolment
         )
@@ -153,7 +153,8 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
             door = {"url": url[0], "token_file": str(places.token), "pid": os.getpid()}
             write_report(places.door, door | config.rest_authority)
             following = _follow_lane(store, config, clock, clones, asking)
-            lane = asyncio.ensure_future(_together(following, Aging(store, config, clock).run()))
+            adaptive = AdaptiveRounds(store, cuts, audit, clock, changed.set).run()
+            lane = asyncio.ensure_future(_together(following, Aging(store, config, clock).run(), adaptive))
             try:
                 beside: list[Round | None] = [purging, trust, enrolment, rounds, streams, wrong]
                 await _reconcile(reconciler, observer, changed, stopped, lane, beside)
@@ -238,7 +239,7 @@ async def _listen_for_devices(
 
 
 async def _together(*works: Coroutine[Any, Any, None]) -> None:
-    """Both at once, until one raises."""
+    """All at once, until one raises."""
     async with asyncio.TaskGroup() as group:
         for work in works:
             group.create_task(work)

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from geartrain.graph.graph import CLAIMS
+from geartrain_cloud.control.fitting import CAPACITY
 from geartrain_cloud.hosting.wanted import SLOTS, Isolation
 
 ONLINE_US = 150_000_000
@@ -126,10 +127,14 @@ class Outline(msgspec.Struct, frozen=True):
 
 
 class CutRule(msgspec.Struct, frozen=True):
-    """The cut of devices that a selector matches when they get the app, "" for the app's own."""
+    """The cut of devices that a selector matches when they get the app, "" for the app's own. adaptive: it
+    follows what is measured of them, within `capacity`, a share of one core.
+    """
 
     devices: str
     cut: str
+    adaptive: bool = False
+    capacity: float = CAPACITY
 
 
 class Instance(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from geartrain_cloud.control.agents import standing_of
 from geartrain_cloud.control.cost import Costs
 from geartrain_cloud.control.crossed import laggards
 from geartrain_cloud.control.cutting import shown_cut
+from geartrain_cloud.control.desired import rule_of
 from geartrain_cloud.control.errors import NotFoundError
 from geartrain_cloud.control.hosting import HostReport, read_hosted, unsent_because
 from geartrain_cloud.control.machine import ProcessMeter
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from geartrain_cloud.control.enrolment import Enrolment
 
 NAMES_MAX = 100
+_MOVES_MAX = 10
 _NOTES_MAX = 1000
 """Devices that an answer about an app names; it counts all."""
 REFUSED_S = 5.0
@@ -165,6 +167,7 @@ class Observer:
             **self.item(instance),
             "cut": instance.cut,
             "cut_change": self._cut_change(instance),
+            "adaptive": self._adaptive(instance),
             "crossing": self._crossing(instance),
             "selector": instance.selector,
             "run": instance.run,
@@ -250,6 +253,25 @@ class Observer:
             "number": change.number,
             "count": len(change.cuts),
             "devices": sorted(change.cuts)[:NAMES_MAX],
+        }
+
+    def _adaptive(self, instance: Instance) -> dict[str, Any] | None:
+        """The devices whose cut follows what is measured of them; None for none."""
+        rules, devices = instance.cut_rules, self._store.desired.cuts(instance.instance)
+        if not any(rule.adaptive for rule in rules):
+            return None
+        found = (rule_of(rules, self._store.devices.get(name)) for name in devices)
+        moves = self._store.events.last("moved", instance.name, instance.submitted_us, _MOVES_MAX)
+        return {
+            "devices": sum(rule is not None and rule.adaptive for rule in found),
+            "moves": [
+                {
+                    "at_us": one.at_us,
+                    "device": one.device,
+                    **{field: one.said[field] for field in ("before", "cut", "why")},
+                }
+                for one in moves
+            ],
         }
 
     def _crossing(self, instance: Instance) -> dict[str, Any] | None:

@@ -92,7 +92,8 @@ class RetainBody(_Body, frozen=True):
 
 class CutBody(_Body, frozen=True):
     """Another cut: the devices of the app that get the cut; dry_run: only tell what would
-    move; capacity: for `auto`, the share of one core that the app may take of a device.
+    move; capacity: for `auto` and `adaptive`, the share of one core that the app may take of a
+    device.
     """
 
     cut: str

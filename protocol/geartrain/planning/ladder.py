@@ -1,10 +1,10 @@
 """The cuts that a device may climb: the more work it does, the fewer bytes it sends.
 
 Beside the planner, for devices that get a cut by what was measured of them. A rung is a cut of the whole
-flow, so a ladder is the same for all devices, and a function of the graph alone: bytes as `estimate` has
-them, work from what steps of a kind take. Guarantees: each rung asks for more work than the one below it and
-sends at least `WORTH` less. The last one is what `auto` is without any figures. Only proportions mean
-anything; how fast a device works off such work, it says itself.
+flow. So a ladder is the same for all devices, and a function of the graph alone. Bytes are those of
+`estimate`, and work is what steps of a kind take. Guarantees: each rung asks for more work than the one
+below it, and sends at least `WORTH` less. Only the last one may send as much: it is what `auto` is without
+any figures. Only proportions mean anything; how fast a device works off such work, it says itself.
 """
 
 from __future__ import annotations
