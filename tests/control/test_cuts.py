@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from geartrain import Flow, Table
 from geartrain.control.codec import encode_reported
 from geartrain.control.states import (
+    AWAITS_STATE,
     CLAIMS_STATE,
     LEAVES_STATE,
     OWN_CUT,
@@ -272,7 +273,17 @@ def test_what_the_data_centre_keeps_comes_only_to_agents_that_can_claim_it(tmp_p
     assert (status, said["revises"]) == (202, True)
     assert {"step": "sums", "to": "edge", "keeps": True} in said["moves"]
     world.rounds()
-    assert world.store.apps.newest("heat").outline.sends
+    app = world.store.apps.newest("heat")
+    assert app.outline.sends
+    assert ("sums", 1, 1) in [(cut, *counts) for cut, *counts in world.shown()]
+    cut = cut_as_said(world.store.desired.own_cuts("d1")[app.instance])
+    awaits = Report("d1", app.instance, "running", AWAITS_STATE, cut=cut)
+    world.store.reports.heard("d1", world.report("d1", OWN_CUT, CLAIMS_STATE), 9, [awaits])
+    assert ("sums", 1, 0) in [(cut, *counts) for cut, *counts in world.shown()]
+    info = world.observer.info(app)
+    assert "the state of steps is on its way to 1 device" in info["waits_for"]
+    (d1,) = [one for one in info["applied"] if one["device"] == "d1"]
+    assert (d1["cut_applied"], d1["why"]) == (False, AWAITS_STATE)
     world.store.close()
 
 

@@ -30,13 +30,14 @@ from geartrain_cloud.downlink.writer import NamedChannel, OutboxWriter
 from geartrain_cloud.log.arrow import to_table
 from geartrain_cloud.spark.compile import HOSTED, hosted_query
 from geartrain_edge.agent.agent import Agent
+from geartrain_simulation.fleet.stage_run import StageRun
 from tests.down.broker import MemoryBroker
 from tests.down.world import SETTINGS as SENDING
 from tests.edge.agents import SETTINGS, KilledError, MortalSpool, agent_of, run, until
 from tests.edge.flows import expected, items, plan_of
 from tests.edge.network import NaiveIngest, Troubles
 from tests.spark.case_log import columns_of
-from tests.spark.stage_run import StageRun, records_of
+from tests.spark.stage_run import records_of
 
 ROWS = 160
 ROUGH = Troubles(lose=0.1, double=0.1, delay=0.1, cut=0.01)
@@ -184,6 +185,7 @@ def test_a_step_comes_to_the_device_with_its_state(tmp_path: Path, seed: int) ->
     assert run(beside(world, agent))
     assert [number for number, _ in world.ingest.crossings] == [1]
     assert agent.status().counters["cells_taken"] == 3
+    assert not agent.status().awaits_state
     check(world)
 
 
@@ -241,5 +243,6 @@ def test_a_device_goes_on_without_what_nobody_gives_it(tmp_path: Path) -> None:
     assert run(beside(world, agent))
     assert not world.ingest.crossings
     assert agent.status().counters["claims_given_up"] == 1
+    assert agent.status().awaits_state
     world.deaf = False
     check(world)

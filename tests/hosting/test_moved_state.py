@@ -21,6 +21,7 @@ from geartrain.records.keys import encode_key
 from geartrain.state.keyed import NEVER, saved_cell
 from geartrain.state.moving import NOT_TAKEN_IN, StateCell
 from geartrain_cloud.spark.compile import hosted_query
+from geartrain_simulation.fleet.stage_run import StageRun
 from tests.edge.flows import Reading, Sums, plan_of
 from tests.hosting.in_process import InProcess, RevisedLog
 from tests.hosting.test_hosted_query import leaving
@@ -32,7 +33,7 @@ from tests.reference.revised_flows import Revised, Stage
 from tests.reference.rows import in_order
 from tests.reference.two_tiers import World
 from tests.spark.case_log import Logged, log_of
-from tests.spark.stage_run import StageRun, log_table, records_of
+from tests.spark.stage_run import log_table, records_of
 from tests.state.test_random_moves import drawn
 
 FLOWS = 40

@@ -16,7 +16,7 @@ from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.spark.clocks import least_clock
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.native import window_results, window_rows
-from tests.spark.stage_run import LogRow, all_at, source_rows
+from geartrain_simulation.fleet.stage_run import LogRow, all_at, source_rows
 
 _GROUP = ("ends", "start", "key", "sink", "letter")
 _MS = 1_000

@@ -1,139 +1,35 @@
-"""A query run stage by stage without Spark: shuffles as dictionaries, rows dealt as Spark may."""
+"""Rows of the log for queries that tests run without Spark, and the records that come of them."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Row
 
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_cloud.log.arrow import to_table
-from geartrain_cloud.log.pack import table_to_ipc, unpack
-from geartrain_cloud.spark.buckets import BUCKETS, join_state, split_state
-from geartrain_cloud.spark.chains import routed_rows, stateless_rows
-from geartrain_cloud.spark.clocks import encode_clocks
-from geartrain_cloud.spark.compile import Query
-from geartrain_cloud.spark.embedded import EmbeddedFragment
-
-LABELS = (10, 11, 12)
-LogRow = tuple[str, int, pa.Table]
-"""Channel, position in partition 0, and rows."""
-
-
-class StateMap:
-    """Spark's MapState as a dictionary, with a count of the calls."""
-
-    def __init__(self) -> None:
-        self.values: dict[int, bytes] = {}
-        self.reads: list[int] = []
-        self.writes: list[int] = []
-        self.scans = 0
-
-    def getValue(self, key: tuple[int]) -> tuple[bytes] | None:  # noqa: N802
-        self.reads.append(key[0])
-        found = self.values.get(key[0])
-        return None if found is None else (found,)
-
-    def iterator(self) -> Iterator[tuple[tuple[int], tuple[bytes]]]:
-        self.scans += 1
-        return iter([((key,), (value,)) for key, value in self.values.items()])
-
-    def updateValue(self, key: tuple[int], value: tuple[bytes]) -> None:  # noqa: N802
-        self.writes.append(key[0])
-        self.values[key[0]] = value[0]
 
 
 def log_table(
-    records: Sequence[tuple[Any, int, str, int]], kind: Any, overtaken: Sequence[bool] | None = None
+    records: Sequence[tuple[Any, int, str, int]],
+    kind: Any,
+    overtaken: Sequence[bool] | None = None,
+    device: str = "d",
 ) -> pa.Table:
     """(record, time, split, number) as rows of the log."""
     values, times, names, numbers = (list(c) for c in zip(*records, strict=True))
     return columns_table(
-        ColumnBatch(RowCodec(kind).to_columns(values), times, names, numbers), kind, overtaken
+        ColumnBatch(RowCodec(kind).to_columns(values), times, names, numbers), kind, overtaken, device
     )
 
 
-def columns_table(rows: ColumnBatch, kind: Any, overtaken: Sequence[bool] | None = None) -> pa.Table:
+def columns_table(
+    rows: ColumnBatch, kind: Any, overtaken: Sequence[bool] | None = None, device: str = "d"
+) -> pa.Table:
     count = len(rows)
     flags = [False] * count if overtaken is None else overtaken
-    return to_table(RowCodec(kind).schema, rows, ["d"] * count, [1] * count, [False] * count, flags)
-
-
-def source_rows(
-    rows: Iterable[LogRow], clocks: Mapping[str, int], *, heartbeat: bool = True
-) -> Iterator[pa.RecordBatch]:
-    """What the reader of the log yields for a micro-batch; clocks: by source."""
-    brought = encode_clocks(clocks)
-    if heartbeat:
-        yield _source_row("", "", 0, brought, None)
-    for channel, position, table in rows:
-        yield _source_row(channel, "0", position, brought, table_to_ipc(table))
-
-
-def _source_row(
-    channel: str, partition: str, position: int, clocks: bytes, packed: bytes | None
-) -> pa.RecordBatch:
-    columns = {"channel": [channel], "partition": [partition], "position": [position], "clocks": [clocks]}
-    return pa.record_batch(columns | {"packed": pa.array([packed], pa.binary())})
-
-
-def all_at(query: Query, clock: int) -> dict[str, int]:
-    """The clocks of a query whose sources all stand at `clock`."""
-    return dict.fromkeys((step.id for step in query.graph.sources()), clock)
-
-
-class StageRun:
-    """One query, its state kept from micro-batch to micro-batch."""
-
-    def __init__(self, query: Query, rng: random.Random) -> None:
-        self.query, self._rng = query, rng
-        self.labels: tuple[int, ...] = LABELS
-        self.states = {(s.number, label): StateMap() for s in query.stages[1:] for label in LABELS}
-
-    def deal(self, labels: tuple[int, ...], broadcasts: Collection[str]) -> None:
-        """Deal the keys over other shards between two micro-batches; broadcasts: the steps whose table each
-        of them has whole.
-        """
-        former, self.states = self.states, {}
-        for stage in self.query.stages[1:]:
-            own = [former[stage.number, label] for label in self.labels]
-            parts = [split_state(state, len(labels), BUCKETS, broadcasts) for state in own]
-            for at, label in enumerate(labels):
-                state = self.states[stage.number, label] = StateMap()
-                join_state(state, [several[at] for several in parts])
-        self.labels = labels
-
-    def micro_batch(
-        self, rows: Iterable[LogRow], clock: int | Mapping[str, int]
-    ) -> dict[str, list[ColumnBatch]]:
-        """What the micro-batch gives to each sink; clock: of all sources, or of each."""
-        clocks = all_at(self.query, clock) if isinstance(clock, int) else clock
-        found: dict[str, list[ColumnBatch]] = {}
-        for sink, packed in self._packed(list(rows), clocks):
-            found.setdefault(sink, []).append(unpack(packed))
-        return found
-
-    def _packed(self, rows: list[LogRow], clocks: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
-        if len(self.query.stages) == 1:
-            for batch in stateless_rows(self.query)(source_rows(rows, clocks)):
-                for row in batch.to_pylist():
-                    yield row["sink"], row["packed"]
-            return
-        routed = routed_rows(self.query, self.labels)(source_rows(rows, clocks))
-        waiting = [Row(**row) for batch in routed for row in batch.to_pylist()]
-        for stage in self.query.stages[1:]:
-            fragment = EmbeddedFragment(self.query, stage.number, self.labels)
-            self._rng.shuffle(waiting)
-            dealt = {label: [row for row in waiting if row.shard == label] for label in self.labels}
-            assert sum(map(len, dealt.values())) == len(waiting)
-            waiting = []
-            for label in self._rng.sample(self.labels, len(self.labels)):
-                waiting += fragment.run(self.states[stage.number, label], iter(dealt[label]))
-        assert {row.stage for row in waiting} <= {0}
-        yield from ((row.stream, row.packed) for row in waiting)
+    return to_table(RowCodec(kind).schema, rows, [device] * count, [1] * count, [False] * count, flags)
 
 
 def records_of(batches: Iterable[ColumnBatch]) -> list[tuple[Any, ...]]:

@@ -20,11 +20,12 @@ from geartrain_cloud.hosting.questions import Answer, Question, merged
 from geartrain_cloud.hosting.versions import Hosted
 from geartrain_cloud.spark.buckets import BUCKETS, BucketState
 from geartrain_cloud.spark.compile import Query, hosted_query
+from geartrain_simulation.fleet.stage_run import LABELS, StageRun
 from tests.reference.comparison import check_equal
 from tests.reference.flows import Case, cases, split_cases
 from tests.reference.interpreter import interpret
 from tests.spark.case_log import Logged, answer_of, log_of
-from tests.spark.stage_run import LABELS, StageRun, columns_table
+from tests.spark.stage_run import columns_table
 from tests.spark.test_stage_cuts import Sinks
 
 UNTOLD = {"broadcast"}
@@ -133,7 +134,7 @@ def test_questions_change_nothing_and_every_cell_can_be_told() -> None:
 
 def test_keys_are_named_from_the_first_buckets_that_have_enough() -> None:
     from geartrain.records.keys import encode_key
-    from tests.spark.stage_run import StateMap
+    from geartrain_simulation.fleet.stage_run import StateMap
 
     state = StateMap()
     saved = BucketState(state, 1)

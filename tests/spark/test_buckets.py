@@ -17,7 +17,7 @@ from geartrain_cloud.spark.buckets import (
     join_state,
     split_state,
 )
-from tests.spark.stage_run import StateMap
+from geartrain_simulation.fleet.stage_run import StateMap
 
 
 def cell(due: int, value: bytes) -> bytes:

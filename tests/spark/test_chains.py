@@ -16,8 +16,9 @@ from geartrain_cloud.spark.chains import routed_rows
 from geartrain_cloud.spark.clocks import encode_clocks
 from geartrain_cloud.spark.compile import Query, compile_queries
 from geartrain_cloud.spark.embedded import EmbeddedFragment
+from geartrain_simulation.fleet.stage_run import LABELS, LogRow, StageRun, StateMap, source_rows
 from tests.spark.flows import Reading, expected_sums, sums_flow
-from tests.spark.stage_run import LABELS, LogRow, StageRun, StateMap, log_table, records_of, source_rows
+from tests.spark.stage_run import log_table, records_of
 
 SplitReading = tuple[Reading, int, str, int]
 

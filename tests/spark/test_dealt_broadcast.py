@@ -16,7 +16,8 @@ from geartrain import Flow, Record, Table
 from geartrain.planning import make_plan
 from geartrain.testing import TestingSource
 from geartrain_cloud.spark.compile import Query, hosted_query
-from tests.spark.stage_run import LogRow, StageRun, log_table, records_of
+from geartrain_simulation.fleet.stage_run import LogRow, StageRun
+from tests.spark.stage_run import log_table, records_of
 
 RECORDS = 40
 """They wait in few cells: those that come to a shard in one micro-batch share one."""

@@ -10,12 +10,13 @@ from pyspark.sql import SparkSession
 
 from geartrain_cloud.spark.buckets import BucketState
 from geartrain_cloud.spark.compile import KEYED, compile_queries
+from geartrain_simulation.fleet.stage_run import LABELS, LogRow, StageRun
 from tests.reference.comparison import check_equal
 from tests.reference.interpreter import interpret
 from tests.spark.case_log import Logged, answer_of
 from tests.spark.families import WAITING, families_log, families_plan, families_world
 from tests.spark.spark_run import SparkRun
-from tests.spark.stage_run import LABELS, LogRow, StageRun, columns_table
+from tests.spark.stage_run import columns_table
 
 
 def waiting(run: StageRun) -> Counter[str]:

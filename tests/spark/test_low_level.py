@@ -15,7 +15,8 @@ from geartrain.records.event_time import END_OF_TIME
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.testing import TestingSink, TestingSource, run_flow
 from geartrain_cloud.spark.compile import compile_queries
-from tests.spark.stage_run import StageRun, columns_table
+from geartrain_simulation.fleet.stage_run import StageRun
+from tests.spark.stage_run import columns_table
 
 
 class Word(Record):

@@ -30,7 +30,8 @@ from geartrain.testing import TestingSource
 from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.spark.compile import Query, compile_queries
 from geartrain_cloud.spark.native import window_results, window_rows
-from tests.spark.stage_run import all_at, log_table, records_of, source_rows
+from geartrain_simulation.fleet.stage_run import all_at, source_rows
+from tests.spark.stage_run import log_table, records_of
 
 SECOND = timedelta(seconds=1)
 

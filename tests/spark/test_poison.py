@@ -12,7 +12,8 @@ from geartrain.records.letters import Letter
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.testing import TestingSource
 from geartrain_cloud.spark.compile import compile_queries
-from tests.spark.stage_run import StageRun, columns_table, records_of
+from geartrain_simulation.fleet.stage_run import StageRun
+from tests.spark.stage_run import columns_table, records_of
 
 
 class Fussy(Record):

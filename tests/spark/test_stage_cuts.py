@@ -12,12 +12,13 @@ from geartrain.planning import Cut, legal_cuts, make_plan
 from geartrain.planning.mixed import make_mixed_plan
 from geartrain.schema import ColumnBatch
 from geartrain_cloud.spark.compile import Query, compile_queries
+from geartrain_simulation.fleet.stage_run import StageRun
 from tests.reference.comparison import check_equal
 from tests.reference.flows import Case, cases, native_cases
 from tests.reference.interpreter import interpret
 from tests.spark.case_log import Logged, answer_of, log_of
 from tests.spark.native_run import NativeRun
-from tests.spark.stage_run import StageRun, columns_table
+from tests.spark.stage_run import columns_table
 
 CUTS_MAX = 3
 NATIVE_MIN = 20

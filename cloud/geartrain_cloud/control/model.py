@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from geartrain.control.states import AWAITS_STATE
 from geartrain.graph.graph import CLAIMS
 from geartrain_cloud.control.fitting import CAPACITY
 from geartrain_cloud.hosting.wanted import SLOTS, Isolation
@@ -224,6 +225,11 @@ class Report(msgspec.Struct, frozen=True):
     serial: int = 0
     lacks: tuple[str, ...] = ()
     cut: str = ""
+
+    @property
+    def awaits_state(self) -> bool:
+        """Whether the device runs its former steps until state has come to it."""
+        return self.why == AWAITS_STATE
 
 
 class CutChange(msgspec.Struct, frozen=True):

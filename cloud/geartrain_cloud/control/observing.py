@@ -150,7 +150,8 @@ class Observer:
             report = reports.get(device)
             said = report.cut if report else ""
             is_wanted = said == cut_as_said(own or instance.cut) if said else not own
-            has_it = report is not None and report.state in APPLIED and is_wanted
+            runs = report is not None and report.state in APPLIED and not report.awaits_state
+            has_it = runs and is_wanted
             found[device] = (shown_cut(instance, own), has_it)
         return found
 
@@ -355,6 +356,10 @@ class Observer:
             more = f" and {len(offline) - 3} more" if len(offline) > 3 else ""
             are = "is" if len(offline) == 1 else "are"
             waiting.append(f"{', '.join(offline[:3])}{more} {are} offline")
+        reports = self._store.reports.of(instance.instance)
+        if moving := [device for device in running if device in reports and reports[device].awaits_state]:
+            are = "device" if len(moving) == 1 else "devices"
+            waiting.append(f"the state of steps is on its way to {len(moving):,} {are}")
         if assigned and instance.instance not in hosted:
             waiting.append("the Spark host has not taken it up yet")
         if why := unsent_because(self._places, instance.instance):

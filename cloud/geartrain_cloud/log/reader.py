@@ -184,30 +184,17 @@ class LogReader:
         """The largest position such that the entries after `after` up to it hold at most `rows_max` rows, of
         all channels together.
 
-        At least one entry is taken if there is one; without any it is `after`. revision: that which the
-        reader runs; the entry that brings a later one is the last that it may take, 0 for no such end. So is
-        one by which a device claims the state of steps.
+        revision: that which the reader runs, as `end_of` has it.
         """
         query = (
             "SELECT number, count, CASE WHEN kind = 'revision' THEN seq ELSE 0 END, channel FROM entries "
             "WHERE flow = ? AND partition = ? AND number >= ? ORDER BY number"
         )
-        end, rows = after, 0
         with (
             self._ledger() as ledger,
             closing(ledger.execute(query, (flow, partition_of_key(key), after))) as found,
         ):
-            for number, count, begins, channel in found:
-                if type(number) is not int or type(count) is not int or type(begins) is not int:
-                    raise LedgerError(f"{flow}/{key}: an entry after {end} is damaged: restore the ledger")
-                if number > after:
-                    rows += count
-                    if rows > rows_max and end > after:
-                        break
-                    end = number
-                if begins > revision > 0 or (channel == CLAIMS and number > after):
-                    break
-        return end
+            return end_of(_intact(found, f"{flow}/{key}", after), after, rows_max, revision)
 
     def boundary(self, flow: str, revision: int) -> dict[str, int]:
         """By key, the position of the entry that brings a revision; keys that lack it are absent."""
@@ -322,3 +309,35 @@ def _side_by_side(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
         run.append(entry)
     if run:
         yield run
+
+
+Extent = tuple[int, int, int, str]
+"""Of an entry, its number and count, the revision that it brings (0 for none) and its channel."""
+
+
+def end_of(entries: Iterable[Extent], after: int, rows_max: int, revision: int = 0) -> int:
+    """Where a micro-batch ends that begins behind entry `after`: the number of its last entry, or `after`.
+
+    entries: those of a partition from number `after` on, in order. It has at most `rows_max` rows, but one
+    entry at the least. revision: that which the reader runs; the entry that brings a later one is the last
+    that it may take, 0 for no such end. So is one by which a device claims the state of steps.
+    """
+    end, rows = after, 0
+    for number, count, begins, channel in entries:
+        if number > after:
+            rows += count
+            if rows > rows_max and end > after:
+                break
+            end = number
+        if begins > revision > 0 or (channel == CLAIMS and number > after):
+            break
+    return end
+
+
+def _intact(found: Iterable[tuple[Any, ...]], place: str, after: int) -> Iterator[Extent]:
+    """Rows of the ledger as extents; raises `LedgerError` for one that is none."""
+    for number, count, begins, channel in found:
+        if type(number) is not int or type(count) is not int or type(begins) is not int:
+            raise LedgerError(f"{place}: an entry after {after} is damaged: restore the ledger")
+        after = number
+        yield number, count, begins, channel

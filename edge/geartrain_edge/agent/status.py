@@ -32,7 +32,8 @@ class AgentStatus(msgspec.Struct, frozen=True):
     held: channels that ingest does not know, with the rows of the batch that waits, and all behind it;
     lacks: sources of which this device has no split, null until they are open; counters: totals by name since
     the spool began; written_at_us: wall clock, microseconds; uncommitted_s: for so long there are
-    records that were read and are not committed, seconds.
+    records that were read and are not committed, seconds; awaits_state: it runs its former steps, since what
+    the data centre keeps of those that come has not come yet.
     """
 
     device: str
@@ -58,6 +59,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
     held: dict[str, int] = {}
     lacks: tuple[str, ...] | None = None
     uncommitted_s: float = 0.0
+    awaits_state: bool = False
 
 
 def status_of(
@@ -90,6 +92,7 @@ def status_of(
         written_at_us=now_us,
         held=held,
         lacks=None if session is None else session.intake.lacks,
+        awaits_state=session is not None and session.down is not None and session.down.given is not None,
     )
 
 

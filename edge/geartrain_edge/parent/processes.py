@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from geartrain.adapters.files import make_private_folder, write_private
-from geartrain.control.states import App, AppState, Wanted
+from geartrain.control.states import AWAITS_STATE, App, AppState, Wanted
 from geartrain.errors import ConfigError, DiskError
 from geartrain.printable import printable
 from geartrain_edge.parent.apps import Health
@@ -34,6 +34,7 @@ _SAID = "gear-agent: "
 _STATES = {
     "running": AppState.RUNNING,
     "blocked": AppState.RUNNING,
+    "moving": AppState.RUNNING,
     "draining": AppState.DRAINING,
     "finished": AppState.ENDED,
     "drained": AppState.ENDED,
@@ -52,6 +53,7 @@ class _Status(msgspec.Struct, frozen=True):
     written_at_us: int = 0
     uncommitted_s: float = 0.0
     records_read: int = 0
+    awaits_state: bool = False
 
 
 _decode_status = msgspec.json.Decoder(_Status).decode
@@ -94,7 +96,8 @@ class AgentProcess:
         status = self._said()
         if status is None:
             return AppState.STARTING, ""
-        why = status.alarm or status.reason or _WHY.get(status.state, "")
+        awaits = AWAITS_STATE if status.awaits_state else ""
+        why = status.alarm or status.reason or awaits or _WHY.get(status.state, "")
         return _STATES.get(status.state, AppState.STARTING), why
 
     def lacks(self) -> tuple[str, ...] | None:

@@ -116,6 +116,10 @@ class Desired(msgspec.Struct, frozen=True):
     state: bytes = b""
 
 
+AWAITS_STATE = "runs its former steps until the state of those that come to it is there"
+"""Why a device that was given another cut does not run with it yet."""
+
+
 class Measured(msgspec.Struct, frozen=True):
     """What an app takes of a device and what is left there, over the last span of half a minute.
     records_per_s: that its sources gave; cpu_share: that its process took, of one core; idle_cores: that

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from geartrain_simulation.checkers import ViolationError
 from geartrain_simulation.fleet.bundle_fleet import BundleFleet
+from geartrain_simulation.fleet.claiming_fleet import ClaimingFleet
 from geartrain_simulation.fleet.crossing_fleet import CrossingFleet
 from geartrain_simulation.fleet.down_fleet import DownFleet
 from geartrain_simulation.fleet.fleet import Fleet, Outcome
@@ -54,6 +55,7 @@ WORLDS: dict[str, Callable[[int], Simulated]] = {
     "floor": FloorFleet,
     "crossing": CrossingFleet,
     "leaving": LeavingFleet,
+    "claiming": ClaimingFleet,
     "revision": RevisionFleet,
 }
 """The kinds of worlds, by their names on the command line."""

@@ -23,15 +23,18 @@ from geartrain_simulation.checkers.violation import Breach
 from geartrain_simulation.stores.segments import Row
 from geartrain_simulation.stores.stores import SpoolBook
 
-Identity = tuple[str, int, bytes]
-"""A record's origin, which is unique in its channel: name, number, path."""
+Identity = tuple[str, int, bytes, int]
+"""What is unique in a channel: of a record its origin (name, number, path) and 0; of what a timer has put out
+its time besides.
+"""
 Place = tuple[str, bytes, int]
 """(channel, epoch, seq)."""
 
 
 def identity(row: Row) -> Identity:
     """What tells a record from all others of its channel."""
-    return row.name, row.number, row.path
+    is_result = row.number == 0 and row.path
+    return row.name, row.number, row.path, row.time if is_result else 0
 
 
 def rows_of(columns: ColumnBatch) -> list[Row]:

@@ -16,16 +16,15 @@ import msgspec
 
 from geartrain import Flow, Table
 from geartrain.graph.graph import Graph
-from geartrain.planning import Plan, make_plan
+from geartrain.planning import Plan
 from geartrain_cloud.ports import EntryKind
-from geartrain_edge.settings import AgentSettings, Policy
+from geartrain_edge.settings import Policy
+from geartrain_simulation.fleet.cuts_fleet import CLOUD, EDGE, CutsFleet
 from geartrain_simulation.fleet.devices import Device
-from geartrain_simulation.fleet.fleet import Fleet, Outcome
 from geartrain_simulation.fleet.readings import Reading, Readings, expected_rows
-from geartrain_simulation.fleet.troubles import Fault, draw_faults
-from geartrain_simulation.stores.segments import Row
+from geartrain_simulation.fleet.troubles import Fault
 
-CHANNELS = {"cloud": "readings", "edge": "doubled"}
+CHANNELS = {CLOUD: "readings", EDGE: "doubled"}
 """By cut, the channel that its rows come by."""
 LOST = "never came"
 """What the log says of a crossing whose batch the disk has damaged."""
@@ -45,13 +44,11 @@ def crossing_graph(seed: int, records: Mapping[str, int], pause_s_max: float) ->
     return flow.graph()
 
 
-class CrossingFleet(Fleet):
+class CrossingFleet(CutsFleet):
     """One run. Ingest knows the channels of both cuts."""
 
     def __init__(self, seed: int) -> None:
         random, devices, faults = Random(f"{seed}/crossing"), list[Device](), list[Fault]()
-        self._plans: dict[str, Plan] = {}
-        self._lives: dict[str, int] = {}
         for number in range(1, random.choice((1, 2, 2)) + 1):
             policy = random.choice((Policy.BLOCK, Policy.BLOCK, Policy.DROP_OLDEST, Policy.DOWNSAMPLE))
             size = random.choice((2_000, 10_000, 1 << 20))
@@ -65,35 +62,22 @@ class CrossingFleet(Fleet):
                 faults.append(Fault(kind, name, at_s=at_s, for_s=for_s))
             elif random.random() < 0.25:
                 faults.append(Fault("copy", name, at_s=random.uniform(1, 6)))
-        drawn = [one for one in draw_faults(seed, devices) if one.kind not in ("restore", "delete", "copy")]
-        super().__init__(seed, devices=devices, faults=[*drawn, *faults])
-        self.lives = replace(self.lives, turns=self._next_cut, mends=self._mend)
+        super().__init__(seed, devices, faults)
+        self.lives = replace(self.lives, mends=self._mend)
 
     def _graph(self) -> Graph:
-        records = {device.name: device.records for device in self.devices}
-        return crossing_graph(self._seed, records, self.climate.read_s_max)
+        return crossing_graph(self._seed, self.records, self.climate.read_s_max)
 
-    def _cut(self, graph: Graph) -> Plan:
-        self._plans = {cut: make_plan(graph, cut) for cut in CHANNELS}
-        edge, cloud = self._plans["edge"], self._plans["cloud"]
+    def _known_to_ingest(self, graph: Graph) -> Plan:
+        edge, cloud = self.plans[EDGE], self.plans[CLOUD]
         return msgspec.structs.replace(edge, channels=(cloud.channels[0], *edge.channels))
 
-    def _next_cut(self, node: str, settings: AgentSettings) -> tuple[AgentSettings, Plan]:
-        life = self._lives[node] = self._lives.get(node, 0) + 1
-        cut = Random(f"{self._seed}/{node}/{life}/cut").choice(sorted(CHANNELS))
-        self.world.note(node, "cut", cut)
-        return settings, self._plans[cut]
+    def _cut_of(self, node: str, life: int) -> str:
+        return Random(f"{self._seed}/{node}/{life}/cut").choice(sorted(CHANNELS))
 
-    def _expected(self) -> dict[tuple[str, str], dict[str, list[Row]]]:
-        return {}
-
-    def run(self) -> Outcome:
-        """Run to the end; raises the first breach of a rule, or any other failure."""
-        outcome = super().run()
-        for device in self.devices:
-            self._check_cuts(device.name)
-            self._check_records(device)
-        return outcome
+    def _check(self, device: Device) -> None:
+        self._check_cuts(device.name)
+        self._check_records(device)
 
     def _check_cuts(self, name: str) -> None:
         """What the log has of a device, entry by entry."""
@@ -113,7 +97,7 @@ class CrossingFleet(Fleet):
                 if not is_known and not may_lose:
                     self.checkers.breach("crossing", f"{name}: crossing {entry.seq} was lost by nobody")
                 number = entry.seq
-                channel = CHANNELS["edge" if "doubled" in entry.detail else "cloud"] if is_known else ""
+                channel = CHANNELS[EDGE if "doubled" in entry.detail else CLOUD] if is_known else ""
             elif entry.kind in (EntryKind.ROWS, EntryKind.REMOVED) and entry.channel in CHANNELS.values():
                 channel = channel or entry.channel
                 if entry.channel != channel:
@@ -122,7 +106,7 @@ class CrossingFleet(Fleet):
 
     def _check_records(self, device: Device) -> None:
         """Each record once, whichever channel it came by, and as the flow makes it."""
-        whole = {row.number: row for row in expected_rows(self._plans["edge"], device.name)["doubled"]}
+        whole = {row.number: row for row in expected_rows(self.plans[EDGE], device.name)["doubled"]}
         logged = self.checkers.logged()
         came = [one.row for c in CHANNELS.values() for one in logged.get((device.name, c), ())]
         for channel in CHANNELS.values():
@@ -133,10 +117,8 @@ class CrossingFleet(Fleet):
                 if row.fields != due:
                     self.checkers.breach("one content", f"{device.name}: {row} is not {due}")
         kinds = {fault.kind for fault in self.faults if fault.node == device.name}
-        counters = self.ledger.counters
-        loses = counters.get("records_dropped", 0) + counters.get("quarantined_records", 0) > 0
         numbers = [row.number for row in came]
-        if not loses and set(numbers) != set(whole):
+        if not self.loses and set(numbers) != set(whole):
             missing = sorted(set(whole) - set(numbers))
             self.checkers.breach("exactly once", f"{device.name}: records {missing[:5]} never came")
         if not kinds & {"restore", "delete", "copy", "flip"} and len(set(numbers)) != len(numbers):

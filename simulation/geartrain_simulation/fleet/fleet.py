@@ -126,7 +126,7 @@ class Fleet:
         )
         log = self.ledger, self.platter
         self.lives = Lives(programs or Programs(), self._plan, self.broker, self.checkers, *log, self.copied)
-        self.spark = SparkModel(self.world, self.ledger, self.platter, self.checkers, self.climate)
+        self.spark = self._reader()
         self._settings = {device.name: agent_settings(seed, device) for device in self.devices}
         config = ingest_config(seed, self._plan, members(self._plan, names), self.devices)
         config = self._told(config)
@@ -138,6 +138,10 @@ class Fleet:
         if any(fault.kind == "two ingests" for fault in self.faults):
             self._configs = _shared(config)
             self.checkers.delivery.shares_the_log = True
+
+    def _reader(self) -> SparkModel:
+        """What reads the log."""
+        return SparkModel(self.world, self.ledger, self.platter, self.checkers, self.climate)
 
     def _cut(self, graph: Graph) -> Plan:
         """The plan that ingest is told of."""

@@ -9,26 +9,24 @@ spool gives it up. The totals that the cloud makes from there on are those of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from random import Random
 
 import msgspec
 
 from geartrain import Flow, Table
 from geartrain.graph.graph import STATE, Graph
-from geartrain.planning import Plan, make_plan
+from geartrain.planning import Plan
 from geartrain.planning.plan import state_channel
 from geartrain.records.batch import Batch
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import RowCodec
 from geartrain.state.moving import Cells
 from geartrain_cloud.ports import EntryKind
-from geartrain_edge.settings import AgentSettings, Policy
+from geartrain_edge.settings import Policy
+from geartrain_simulation.fleet.cuts_fleet import CLOUD, EDGE, CutsFleet
 from geartrain_simulation.fleet.devices import Device
-from geartrain_simulation.fleet.fleet import Fleet, Outcome
 from geartrain_simulation.fleet.readings import Reading, Readings, Running, expected_rows
-from geartrain_simulation.fleet.troubles import Fault, draw_faults
-from geartrain_simulation.stores.segments import Row
+from geartrain_simulation.fleet.troubles import Fault
 
 TOTALS, READINGS = "totals", "readings"
 _LEAVES = 0.6
@@ -44,53 +42,37 @@ def leaving_graph(seed: int, records: Mapping[str, int], pause_s_max: float) -> 
     return flow.graph()
 
 
-class LeavingFleet(Fleet):
+class LeavingFleet(CutsFleet):
     """One run. Ingest knows the channels of both cuts, and that of moved state."""
 
     def __init__(self, seed: int) -> None:
         random, devices, faults = Random(f"{seed}/leaving"), list[Device](), list[Fault]()
-        self._plans: dict[str, Plan] = {}
         self._left: set[str] = set()
-        self._lives: dict[str, int] = {}
         for number in range(1, random.choice((1, 2)) + 1):
             policy = random.choice((Policy.BLOCK, Policy.BLOCK, Policy.DROP_OLDEST))
             size = random.choice((2_000, 10_000, 1 << 20))
             devices.append(Device(f"device-{number}", random.choice((40, 100)), 0, None, policy, size))
             times = [random.uniform(0.5, 5) for _ in range(random.choice((2, 5, 8)))]
             faults += [Fault("stop", devices[-1].name, at_s=at_s) for at_s in times]
-        drawn = [one for one in draw_faults(seed, devices) if one.kind not in ("restore", "delete", "copy")]
-        super().__init__(seed, devices=devices, faults=[*drawn, *faults])
-        self.lives = replace(self.lives, turns=self._next_cut)
+        super().__init__(seed, devices, faults)
 
     def _graph(self) -> Graph:
-        records = {device.name: device.records for device in self.devices}
-        return leaving_graph(self._seed, records, self.climate.read_s_max)
+        return leaving_graph(self._seed, self.records, self.climate.read_s_max)
 
-    def _cut(self, graph: Graph) -> Plan:
-        self._plans = {cut: make_plan(graph, cut) for cut in ("cloud", "edge")}
-        edge, cloud = self._plans["edge"], self._plans["cloud"]
+    def _known_to_ingest(self, graph: Graph) -> Plan:
+        edge, cloud = self.plans[EDGE], self.plans[CLOUD]
         return msgspec.structs.replace(
             edge, channels=(cloud.channels[0], *edge.channels, state_channel(graph))
         )
 
-    def _next_cut(self, node: str, settings: AgentSettings) -> tuple[AgentSettings, Plan]:
-        life = self._lives[node] = self._lives.get(node, 0) + 1
+    def _cut_of(self, node: str, life: int) -> str:
         if life > 1 and Random(f"{self._seed}/{node}/{life}/leaves").random() < _LEAVES:
             self._left.add(node)
-        cut = "cloud" if node in self._left else "edge"
-        self.world.note(node, "cut", cut)
-        return settings, self._plans[cut]
+        return CLOUD if node in self._left else EDGE
 
-    def _expected(self) -> dict[tuple[str, str], dict[str, list[Row]]]:
-        return {}
-
-    def run(self) -> Outcome:
-        """Run to the end; raises the first breach of a rule, or any other failure."""
-        outcome = super().run()
-        for device in self.devices:
-            self._check_places(device.name)
-            self._check_totals(device.name)
-        return outcome
+    def _check(self, device: Device) -> None:
+        self._check_places(device.name)
+        self._check_totals(device.name)
 
     def _check_places(self, name: str) -> None:
         """Where the state of a device stands in the log, and that no full spool has given it up."""
@@ -110,10 +92,9 @@ class LeavingFleet(Fleet):
 
     def _check_totals(self, name: str) -> None:
         """The totals of the device, with those that the cloud makes from its state on."""
-        counters = self.ledger.counters
-        if counters.get("records_dropped", 0) or counters.get("quarantined_records", 0):
+        if self.loses:
             return
-        logged, plan = self.checkers.logged(), self._plans["cloud"]
+        logged, plan = self.checkers.logged(), self.plans[CLOUD]
         cells = Cells()
         for one in logged.get((name, STATE), ()):
             step, key, _, _, cell = one.row.fields
@@ -128,7 +109,7 @@ class LeavingFleet(Fleet):
         found = [one.row.fields for one in logged.get((name, TOTALS), ())]
         for batch in fragment.take().batches.get("sums", ()):
             found += [msgspec.structs.astuple(value) for value in batch.values]
-        due = [row.fields for row in expected_rows(self._plans["edge"], name).get(TOTALS, ())]
+        due = [row.fields for row in expected_rows(self.plans[EDGE], name).get(TOTALS, ())]
         if sorted(map(tuple, found)) != sorted(map(tuple, due)):
             detail = f"{name}: {len(found)} totals, of which {len(set(due) - set(found))} of {len(due)} lack"
             self.checkers.breach("same results", detail)

@@ -9,7 +9,7 @@ and each micro-batch ends at one place, however often it is run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -17,6 +17,7 @@ import msgspec
 
 from geartrain.errors import DiskError
 from geartrain.records.event_time import START_OF_TIME
+from geartrain_cloud.log import reader
 from geartrain_cloud.ports import Entry, QueryProgress, position_key
 from geartrain_simulation.checkers import Checkers
 from geartrain_simulation.machine.faults import Faults
@@ -109,13 +110,21 @@ class SparkModel:
         entries = self._entries(starts, ends)
         await self._effect(process, random, "spark.read")  # tasks read the files some time after the driver
         rows = self._read(entries)
+        beside = await self._run_steps(process, random, number, ends, entries)
         await self._effect(process, random, "spark.write")
         self.sink.write(number, ends, rows)
         process.point("spark.write done", str(number))
         await self._effect(process, random, "spark.commit")
         self.checkpoint.commits = number + 1
+        beside()
         process.point("spark.commit done", str(number))
         self._register(ends)
+
+    async def _run_steps(
+        self, process: Process, random: Random, number: int, ends: Positions, entries: Sequence[Entry]
+    ) -> Callable[[], None]:
+        """Have the steps of the cloud run, in a world that has any; what to do with the commit."""
+        return lambda: None
 
     async def _effect(self, process: Process, random: Random, what: str) -> None:
         process.point(what)
@@ -140,13 +149,8 @@ class SparkModel:
         for entries in self._ledger.entries.values():
             key = key_of(entries[-1])
             after = last.get(key, 0)
-            end, rows = after, 0
-            for entry in entries[after:]:
-                rows += entry.count
-                if rows > self._rows_max and end > after:
-                    break
-                end = entry.number
-            planned[key] = end
+            extents = ((one.number, one.count, 0, one.channel) for one in entries[max(after - 1, 0) :])
+            end = planned[key] = reader.end_of(extents, after, self._rows_max)
             self._check_clocks(key, entries[end - 1].clocks)
         return planned
 

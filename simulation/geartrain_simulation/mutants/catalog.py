@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from geartrain_simulation.mutants.of_agent import OF_AGENT
 from geartrain_simulation.mutants.of_bundles import OF_BUNDLES
+from geartrain_simulation.mutants.of_claims import OF_CLAIMS
 from geartrain_simulation.mutants.of_clock import OF_CLOCK
 from geartrain_simulation.mutants.of_crossings import OF_CROSSINGS
 from geartrain_simulation.mutants.of_down import OF_DOWN
@@ -30,6 +31,7 @@ MUTANTS = {
         *OF_PROGRAMS,
         *OF_CROSSINGS,
         *OF_LEAVING,
+        *OF_CLAIMS,
         *OF_REVISIONS,
         *OF_WELCOMES,
     )

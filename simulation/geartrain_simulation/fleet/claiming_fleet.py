@@ -1,0 +1,165 @@
+"""Devices that take a step with its state from the cloud, and leave it to it again, whatever else befalls.
+
+Beside the usual worlds, with their kills, losses of power, new epochs, full disks, packets lost, doubled and
+late. Each life of an agent runs the totals of its sensors, or leaves them to the host, which may die between
+any two steps as its downlink may. Rules: the tables of the host are, byte for byte, those of the flow whose
+totals never moved. No policy of a full spool gives up a claim.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+from msgspec.structs import replace
+
+from geartrain.graph.graph import CLAIMS, STATE, Graph
+from geartrain.planning import Plan
+from geartrain.planning.mixed import make_mixed_plan
+from geartrain_cloud.downlink.downlink import Downlink
+from geartrain_cloud.downlink.sender import SenderSettings
+from geartrain_edge.settings import AgentSettings, Policy
+from geartrain_simulation.fleet.claiming_flow import (
+    READINGS,
+    TABLES,
+    TOTALS,
+    claiming_graph,
+    in_order,
+    rows_of_columns,
+    undisturbed,
+)
+from geartrain_simulation.fleet.cuts_fleet import CLOUD, EDGE, CutsFleet
+from geartrain_simulation.fleet.devices import Device, partitions_of
+from geartrain_simulation.fleet.fleet import Outcome
+from geartrain_simulation.fleet.host_model import HostModel
+from geartrain_simulation.fleet.readings import Readings
+from geartrain_simulation.fleet.revision_fleet import CROSSING_POINTS
+from geartrain_simulation.fleet.spark_model import SparkModel
+from geartrain_simulation.fleet.troubles import HEALED_S, READER, Fault
+from geartrain_simulation.machine.clock import SimClock
+from geartrain_simulation.machine.net import SimNet
+from geartrain_simulation.machine.randomness import SimRandomness
+from geartrain_simulation.machine.world import Process, StoppedError
+from geartrain_simulation.stores.outboxes import OutboxBook, SimOutboxStore
+
+DOWNLINK = "downlink"
+_LAST_STOP_S = 20.0
+_TURNS = 0.6
+"""How likely a life of an agent has another cut than the one before."""
+_DOWN_POINTS = ("outbox.read", "outbox.trim", "outbox.trim done", "net.publish", "net.publish done")
+_HOST_POINTS = ("spark.plan done", "spark.give", "spark.give done", "spark.write done", "spark.commit done")
+
+
+class ClaimingFleet(CutsFleet):
+    """One run. Ingest and the host know the channels of both cuts."""
+
+    host: HostModel
+
+    def __init__(self, seed: int) -> None:
+        random, devices, faults = Random(f"{seed}/claiming"), list[Device](), list[Fault]()
+        self._pause_s = random.choice((1.0, 1.5, 2.0))
+        self._claim_ms = random.choice((1_000, 4_000, 20_000))
+        self._last: dict[str, str] = {}
+        for number in range(1, random.choice((1, 2, 2, 3)) + 1):
+            policy = random.choice((Policy.BLOCK, Policy.BLOCK, Policy.BLOCK, Policy.DROP_OLDEST))
+            size = random.choice((2_000, 10_000, 1 << 20))
+            devices.append(Device(f"device-{number}", random.choice((60, 120)), 0, None, policy, size))
+            name, stops = devices[-1].name, random.choice((4, 7, 10))
+            faults += [Fault("stop", name, at_s=random.uniform(0.5, _LAST_STOP_S)) for _ in range(stops)]
+        for node, points in ((READER, _HOST_POINTS), (DOWNLINK, _DOWN_POINTS)):
+            for _ in range(random.choice((0, 1, 3))):
+                point, nth = random.choice(points), random.randint(1, 12)
+                faults.append(Fault("kill", node, point=point, nth=nth))
+        super().__init__(seed, devices, faults)
+
+    # What there is
+
+    def _graph(self) -> Graph:
+        self._source = Readings(seed=self._seed, records=self.records, pause_s_max=self._pause_s)
+        return claiming_graph(self._source)
+
+    def _known_to_ingest(self, graph: Graph) -> Plan:
+        return make_mixed_plan(graph, CLOUD, [EDGE])
+
+    def _reader(self) -> SparkModel:
+        self.outbox = OutboxBook(self.flow)
+        world = self.world, self.ledger, self.platter, self.checkers, self.climate
+        partitions = partitions_of(self._seed)
+        self.host = HostModel(*world, plan=self._plan, partitions=partitions, outbox=self.outbox)
+        return self.host
+
+    def _arrange(self) -> None:
+        self._down = self.world.node(DOWNLINK, self._send)
+        self._down.faults = self.climate
+        self.world.later(self.world.random("downlink").uniform(0, 2), self._down.start)
+        super()._arrange()
+
+    async def _story(self) -> None:
+        await super()._story()
+        await self.lives.end(self._down)
+
+    async def _send(self, process: Process) -> None:
+        random = Random(f"{self._seed}/downlink/settings")
+        settings = SenderSettings(
+            window=random.choice((1, 16)), resend_ms=random.choice((200, 1_000)), silence_ms=5_000
+        )
+        net, clock, chance = SimNet(process, self.broker), SimClock(process), SimRandomness(process)
+        downlink = Downlink(
+            net, clock, chance, lambda name, path: SimOutboxStore(process, self.outbox), settings
+        )
+        process.on_stop = downlink.stop
+        downlink.follow({self.flow: Path(self.flow)})
+        await downlink.run()
+        if DOWNLINK not in self.lives.retired:
+            raise StoppedError(DOWNLINK)
+
+    # What happens
+
+    def _next_cut(self, node: str, settings: AgentSettings) -> tuple[AgentSettings, Plan]:
+        settings, plan = super()._next_cut(node, settings)
+        return replace(settings, base_cut=(CLOUD,), claim_ms=self._claim_ms), plan
+
+    def _cut_of(self, node: str, life: int) -> str:
+        random = Random(f"{self._seed}/{node}/{life}/cut")
+        if random.random() < 0.3 and self.world.loop.time() < HEALED_S:
+            point, nth = random.choice(CROSSING_POINTS), random.randint(1, 6)
+            self.world.nodes[node].kill_at_next(nth, point, power=random.random() < 0.5)
+        last = self._last.get(node, random.choice((CLOUD, EDGE)))
+        other = EDGE if last == CLOUD else CLOUD
+        cut = self._last[node] = other if random.random() < _TURNS else last
+        return cut
+
+    # The rules
+
+    def run(self) -> Outcome:
+        """Run to the end; raises the first breach of a rule, or any other failure."""
+        outcome = super().run()
+        if not self.loses:
+            self._check_tables()
+        counters = {**outcome.counters, "cells_given": self.host.cells_given}
+        counters["cells_taken"] = sum(book.counters.get("cells_taken", 0) for book in self.spools.values())
+        return Outcome(
+            outcome.digest, outcome.steps, outcome.virtual_s, outcome.crashes, outcome.faults, counters
+        )
+
+    def _check(self, device: Device) -> None:
+        for channel in (CLAIMS, STATE):
+            if shed := self.spools[device.name].counters.get(f"shed.{channel}", 0):
+                detail = f"{device.name}: its full spool has given up {shed} rows of {channel}"
+                self.checkers.breach("state kept", detail)
+        logged = self.checkers.logged()
+        for channel in (READINGS, TOTALS):
+            rows = [one.row for one in logged.get((device.name, channel), ()) if one.overtaken]
+            if rows and device.name not in self.checkers.clocks.excused | self.checkers.clocks.latecomers:
+                detail = f"{device.name}: {len(rows)} rows of {channel} came below the clock: {rows[:1]}"
+                self.checkers.breach("in time", detail)
+
+    def _check_tables(self) -> None:
+        due = undisturbed(self.plans[CLOUD], self._source, self.records)
+        for table in TABLES:
+            rows = [row for batch in self.host.tables.get(table, ()) for row in rows_of_columns(batch)]
+            found = in_order(rows)
+            if found != due[table]:
+                lacks = [row for row in due[table] if row not in found]
+                detail = f"{table}: {len(found)} rows; {len(lacks)} of {len(due[table])} lack: {lacks[:2]}"
+                self.checkers.breach("same results", detail)

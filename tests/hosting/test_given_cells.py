@@ -1,0 +1,101 @@
+"""What shards give for one claim: cells as of the device's watermark, or one sentence why not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from geartrain.errors import StepError
+from geartrain.graph.graph import CLAIMS, GIVEN
+from geartrain.planning.mixed import make_mixed_plan
+from geartrain.records.event_time import END_OF_TIME, SECOND_US
+from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.state.claims import ASKS, Claim, GivenCell, Taking
+from geartrain.state.keyed import NEVER, due_of
+from geartrain_cloud.spark.claims import Claimed
+from geartrain_cloud.spark.compile import hosted_query
+from geartrain_simulation.fleet.claiming_flow import READINGS, SUMS, TABLES, TOTALS, claiming_graph
+from geartrain_simulation.fleet.readings import Reading, Readings
+from geartrain_simulation.fleet.stage_run import LogRow, StageRun
+from tests.spark.stage_run import log_table, records_of
+
+HOUR_US = 3_600 * SECOND_US
+CLOCK_US = 10 * SECOND_US
+"""Where another device holds the clock, far below what the device that claims has read."""
+
+
+def run_of() -> StageRun:
+    """The stages of a flow that adds up by sensor, and says the total at each full hour."""
+    graph = claiming_graph(Readings(records={"d1": 0, "d2": 0}))
+    return StageRun(hosted_query(make_mixed_plan(graph, "cloud", ["edge"])), random.Random(1))
+
+
+def readings(position: int, device: str, *sensors: str) -> LogRow:
+    """One reading of level 5 of each sensor."""
+    rows = [(Reading(one, 5), 5 * SECOND_US, f"{device}/readings", position) for one in sensors]
+    return READINGS, position, log_table(rows, Reading, device=device)
+
+
+def asks(position: int, number: int, mark: int) -> LogRow:
+    """A claim of device d1."""
+    claim = Claim(number, TOTALS, ASKS, mark)
+    return CLAIMS, position, log_table([(claim, 0, "_claims", position)], Claim, device="d1")
+
+
+def taken(number: int, found: Mapping[str, Sequence[ColumnBatch]]) -> Taking:
+    """What device d1 has taken of what a micro-batch gave."""
+    taking, codec = Taking(number), RowCodec(GivenCell)
+    for batch in found[GIVEN]:
+        *fields, names = batch.fields
+        assert set(names) == {"d1"}
+        for given in codec.from_columns(fields):
+            taking.take(given)
+    return taking
+
+
+def test_cells_are_given_as_of_the_watermark_and_what_was_due_by_then_goes_on() -> None:
+    run = run_of()
+    found = run.micro_batch(
+        [readings(1, "d1", "a", "b"), readings(2, "d2", "c"), asks(3, 1, 2 * HOUR_US)], CLOCK_US
+    )
+    cells = taken(1, found).cells()
+    assert len(cells) == 2
+    assert all(due_of(cell) == NEVER for cell in cells.values())  # the timers of one o'clock have struck
+    totals = [(sensor, count) for sensor, count, _ in records_of(found[SUMS])]
+    assert sorted(totals) == [("a", -1), ("a", 1), ("b", -1), ("b", 1), ("c", 1)]
+    hours = records_of(run.micro_batch([], END_OF_TIME)[TABLES[1]])
+    assert sorted(hours) == [("a", 2, 5), ("b", 2, 5), ("c", 2, 5)]
+
+
+def test_what_is_due_behind_the_watermark_is_given_with_the_cell() -> None:
+    run = run_of()
+    found = run.micro_batch([readings(1, "d1", "a"), asks(2, 1, HOUR_US - 1)], CLOCK_US)
+    (cell,) = taken(1, found).cells().values()
+    assert due_of(cell) == HOUR_US
+    assert records_of(found[SUMS]) == [("a", 1, 5)]
+
+
+def test_a_key_whose_device_is_unknown_is_refused_until_it_has_a_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def of_an_older_version(*_: Any) -> Iterator[Any]:
+        return iter(())
+
+    run = run_of()
+    with monkeypatch.context() as patches:
+        patches.setattr(Claimed, "owners", of_an_older_version)
+        run.micro_batch([readings(1, "d1", "a")], CLOCK_US)
+    taking = taken(1, run.micro_batch([asks(2, 1, HOUR_US)], CLOCK_US))
+    assert taking.complete
+    assert taking.refused == (
+        "step totals keeps 1 keys of which no device is known, since no record of them has come since the "
+        "app was updated to this version: wait until each had one, and move the step again"
+    )
+    with pytest.raises(StepError, match="claim 1 is not answered: step totals keeps 1 keys"):
+        taking.cells()
+    found = run.micro_batch([readings(3, "d1", "a"), asks(4, 2, CLOCK_US)], CLOCK_US)
+    assert records_of(found[SUMS]) == [("a", 2, 10)]  # nothing had been taken away
+    assert len(taken(2, found).cells()) == 1
