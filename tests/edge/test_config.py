@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ others = true
 """
     )
     found = config(tmp_path, text)
-    uplink = UplinkSettings(*range(3, 10), refused_ms_max=10, probe_ms_min=11, trim_ms=12, bytes_per_s_max=13)
+    uplink = replace(UplinkSettings(3, 4, 5, 6, 7, 8, 9, 3, 3_600, 10, 11, 12), bytes_per_s_max=13)
     assert found.settings == AgentSettings(
         "device-1",
         1_000_000,

@@ -102,10 +102,8 @@ class HostModel(SparkModel):
             for name, given in of_device.items()
         }
         if rows:
-            stage = partial(
-                *(self._outbox.stage, GIVEN, codec.schema, rows, ({}, {})),
-                partial(random.randbytes, EPOCH_BYTES),
-            )
+            epoch = partial(random.randbytes, EPOCH_BYTES)
+            stage = partial(self._outbox.stage, GIVEN, codec.schema, rows, ({}, {}), epoch)
             stage()
             process.on_end.append(self._outbox.staged.clear)
             await process.pause(random, self._faults)

@@ -60,7 +60,8 @@ def source_rows(
     if heartbeat:
         yield _source_row("", "", 0, brought, None)
     for channel, position, table, *partition in rows:
-        yield _source_row(channel, *(partition or ["0"]), position, brought, table_to_ipc(table))
+        key = partition[0] if partition else "0"
+        yield _source_row(channel, key, position, brought, table_to_ipc(table))
 
 
 def _source_row(

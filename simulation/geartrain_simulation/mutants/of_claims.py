@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from geartrain.runtime.fragment import Output
 from geartrain.state.claims import BACK, HAS
+from geartrain.state.keyed import NEVER, saved_cell
 from geartrain_cloud.spark import claims
 from geartrain_cloud.spark.buckets import BucketState
 from geartrain_edge.agent import epochs
@@ -76,8 +77,8 @@ def _cells_of_others_given(patches: Patches) -> None:
     def make(right: Any) -> Any:
         def lend(giving: Any, claim: Any) -> Any:
             load = BucketState.load
-            mine = claims.saved_cell(claims.NEVER, claim.device.encode())
-            BucketState.load = lambda saved, step, key: (  # type: ignore[method-assign]
+            mine = saved_cell(NEVER, claim.device.encode())
+            BucketState.load = lambda saved, step, key: (  # type: ignore[method-assign,assignment]
                 mine if step.startswith("_owner") else load(saved, step, key)
             )
             try:
