@@ -127,8 +127,6 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
 
         updates = Updates(store, Loader(), trust, changed.set, host, clock.now_us, has_joined)
         cuts = Cuts(store, updates.load, trust, changed.set, host, clock.now_us)
-        beside_apps = [Scales(store, changed.set, host), Agents(store, trust, changed.set, has_joined)]
-        beside_apps.append(_backfills(store, updates, config, changed.set))
         api = Api(store, updates.load, observer, changed.set, updates, enrolment)
         asking = DeviceQuestions(clock)
         questions = Questions(store, QuestionFolder(places.questions), clock, asking)
@@ -136,9 +134,10 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         rounds, secret = _secrets(store, places, changed.set, enrolment, clock)
         streams = _streams(store, places)
         purging = Purging(store, config, clock, changed.set, enrolment)
-        own = [*beside_apps, Explanations(store, config, trust), Tokens(store.bearers, store.answers)]
-        own += [secret, Auditing(audit), inspection, purging, questions, cuts]
-        answering = [api, trust, updates, streams, *own, Contract(ANSWERING)]
+        own = [Scales(store, changed.set, host), Agents(store, trust, changed.set, has_joined)]
+        own += [_backfills(store, updates, config, changed.set), Explanations(store, config, trust)]
+        own += [Tokens(store.bearers, store.answers), secret, Auditing(audit), purging, questions, cuts]
+        answering = [api, trust, updates, inspection, streams, *own, Contract(ANSWERING)]
         look = partial(store.bearers.look, own=open_token(places))
         context = rest_context(config)
         wrong = WrongTokens(audit, clock.monotonic_s)
