@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from geartrain_cloud.control.answering import sentences
 from geartrain_cloud.control.backfilling import Backfills
 from geartrain_cloud.control.checking import Answer, Question
-from geartrain_cloud.control.history_files import HistoryFiles
+from geartrain_cloud.control.history_files import HistoryFiles, given
 from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.loading import Loader
 from geartrain_cloud.control.model import Instance, Mode, State, Submission
@@ -153,6 +153,12 @@ def test_a_device_that_never_had_the_app_begins_with_its_history(world: World) -
     assert world.backfill(named(more))[1]["is_new"] is True
     assert len(world.app().device_options["d1"]["readings"]["history"]["files"]) == 2
     assert "has its times in time" in world.refusal(name, named(CSV + b"\n"), time="at")
+    assert {device for device, _ in given(world.app())} == {"d1"}
+    world.put(CSV[:9], f"{'0' * 64}.csv", size=10)
+    world.files.keep([path for _, path in given(world.app())])
+    assert sorted(path.name for path in world.files.path(name).parent.iterdir()) == sorted(
+        (name, named(more))
+    )
     world.store.devices.add("d1", {"kind": "room"}, local=True)
     assert [one.device_options["d1"] for one, _ in world.store.desired.wanted_on("d1")]
     assert world.backfill(name, dry_run=True)[1]["way"] == "apart", "it has the app now"
@@ -173,6 +179,7 @@ def test_other_history_goes_into_a_run_of_its_own(world: World) -> None:
     assert list(world.store.desired.assigned(run.instance)) == ["cloud-1"]
     history = run.options["readings"]["history"]
     assert (history["files"], history["device"]) == ([str(world.files.path(name))], "d1")
+    assert list(given(run)) == [("d1", str(world.files.path(name)))]
     assert world.app().device_options == {}
     assert world.backfill(name)[1]["is_new"] is False
     assert world.backfill(name, device="d2", dry_run=True)[1]["way"] == "before"

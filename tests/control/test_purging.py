@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -165,13 +166,19 @@ def places(tmp_path: Path) -> PlatformPlaces:
 def test_a_purge_that_cannot_be_whole_does_not_begin_and_one_waits_until_ingest_has_ended(
     places: PlatformPlaces,
 ) -> None:
-    path = f"/devices/{DEVICE}/purge"
+    path, unnamed = f"/devices/{DEVICE}/purge", places.histories / f"{'0' * 64}.csv"
+    unnamed.parent.mkdir()
+    unnamed.write_text(VALUE)
+    with sqlite3.connect(places.control) as database:
+        history = {DEVICE: {"readings": {"history": {"files": ["history.csv"], "time": "time"}}}}
+        database.execute("UPDATE instances SET device_options = ?", (json.dumps(history),))
     with control_process(places.folder) as (_, client), stopped_log(places.log):  # as ingest holds it
         status, code, said = client.refusal("POST", path, {})
         assert (status, code) == (409, "conflict")
         assert "app quotes was killed, so it has no replay" in said
+        assert f"app quotes was given history of {DEVICE}" in said
         planned = client.ask("POST", path, {"dry_run": True}, expect=200)[1]
-        assert (planned["step"], planned["rows"], len(planned["obstacles"])) == ("planned", 3, 1)
+        assert (planned["step"], planned["rows"], len(planned["obstacles"])) == ("planned", 3, 2)
         assert client.refusal("POST", "/devices/nobody/purge", {})[0] == 404
         assert not client.get(f"/devices/{DEVICE}")["retired"]
         made = client.ask("POST", path, {"leave": ["quotes"]}, expect=202)[1]
@@ -183,6 +190,7 @@ def test_a_purge_that_cannot_be_whole_does_not_begin_and_one_waits_until_ingest_
     with control_process(places.folder) as (_, client):
         until(lambda: client.get(path)["step"] == "done", "the purge, by another control")
         assert erasable(places.log, DEVICE).rows == 0
+        assert not unnamed.exists()
         assert read_report(places.paused) == {"processes": []}
         assert any("the disk of" in one for one in client.get(path)["not_reached"])
 

@@ -1,7 +1,8 @@
 """The files of histories that REST has taken in, piece by piece, each under its own digest.
 
 Between `gear backfill` and the agents that read them. Guarantees: what has come is synced before it is told,
-so that a transfer that was cut off goes on from there. A file is whole once its digest is its name.
+so that a transfer that was cut off goes on from there. A file is whole once its digest is its name. One that
+no app names goes with the next purge of a device.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ import hashlib
 import os
 import re
 import shutil
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from geartrain.adapters.files import make_private_folder
+from geartrain.operators.source import HISTORY
 from geartrain_cloud.control.errors import ConflictError, InvalidError, StoreError
+from geartrain_cloud.control.model import Instance
 
 PIECE_BYTES_MAX = 2 << 20
 FREE_BYTES = 1 << 30
@@ -92,6 +96,22 @@ class HistoryFiles:
         if not path.exists():
             raise ConflictError("the history has not come as a whole: send it first, as gear backfill does")
         return path
+
+    def keep(self, paths: Collection[str]) -> None:
+        """Remove all files but these, and what has not come as a whole. Raises `OSError`."""
+        for path in self._folder.iterdir() if self._folder.is_dir() else ():
+            if str(path) not in paths:
+                path.unlink(missing_ok=True)
+
+
+def given(instance: Instance) -> Iterator[tuple[str, str]]:
+    """The history that an app was given: of which device, and the path of each file."""
+    for device, steps in instance.device_options.items():
+        for options in steps.values():
+            yield from ((device, path) for path in options.get(HISTORY, {}).get("files", ()))
+    for options in instance.options.values():
+        past = options.get(HISTORY, {})
+        yield from ((past.get("device", ""), path) for path in past.get("files", ()))
 
 
 def _part(path: Path) -> Path:

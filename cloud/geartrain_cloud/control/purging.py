@@ -23,6 +23,7 @@ from geartrain.revision import Revision
 from geartrain_cloud.control import answers
 from geartrain_cloud.control.access import caller_of
 from geartrain_cloud.control.errors import ConflictError, ControlError, UnavailableError
+from geartrain_cloud.control.history_files import HistoryFiles, given
 from geartrain_cloud.control.hosting import read_hosted
 from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.model import Instance, Wanted
@@ -85,9 +86,13 @@ class Purging:
                 f"{device.device} is the platform's own device: kill the apps that it reads for"
             )
         found, flows = await asyncio.to_thread(self._found, device.device)
-        meant = [one for one in self._store.apps.every() if one.instance in flows]
+        meant = [
+            one
+            for one in self._store.apps.every()
+            if one.instance in flows or _has_history(one, device.device)
+        ]
         kept = [one for one in meant if {one.instance, one.name} & set(body.leave)]
-        obstacles = [why for one in meant if one not in kept for why in self._against(one)]
+        obstacles = [why for one in meant if one not in kept for why in self._against(one, device.device)]
         wanted = Purge(
             device.device,
             *("stopping", self._clock.now_us(), 0, caller_of(request).name),
@@ -130,14 +135,16 @@ class Purging:
         except LedgerError as error:
             raise UnavailableError(str(error)) from None
 
-    def _against(self, instance: Instance) -> Iterator[str]:
-        """Why the tables of an app cannot be made anew, a sentence each."""
+    def _against(self, instance: Instance, device: str) -> Iterator[str]:
+        """Why the tables of an app cannot be made anew without a device, a sentence each."""
         app = f"app {instance.name}"
         newest = self._store.apps.newest(instance.name)
         if newest.instance != instance.instance:
             yield f"{instance.instance} was replaced by {newest.instance}, so it cannot be replayed"
         elif instance.wanted is Wanted.KILLED:
             yield f"{app} was killed, so it has no replay: remove it with gear kill {instance.name} --purge"
+        if _has_history(instance, device):
+            yield f"{app} was given history of {device}: remove it with gear kill {instance.name} --purge"
         if instance.outline.sends:
             yield f"{app} sends to devices, and a replay cannot take that back"
         if self._store.revisions.next_of(instance) is not None:
@@ -148,7 +155,9 @@ class Purging:
             yield f"retention has removed the beginning of the log of {app}, so it cannot be replayed"
 
     def _told(self, purge: Purge, obstacles: list[str] | None = None) -> dict[str, Any]:
-        left = [f"{name}: its tables, sinks and state, which stay as they are" for name in purge.kept]
+        left = [
+            f"{name}: its tables, sinks, state and history, which stay as they are" for name in purge.kept
+        ]
         holds = purge.step != "done" or self._store.desired.still_holds(purge.device)
         if holds and not self._store.devices.get(purge.device).local:
             left.append(f"the disk of {purge.device}, until it is heard of and has removed what it holds")
@@ -233,6 +242,9 @@ class Purging:
                 self._store.purges.has_heard(purge.device)
             self._store.purges.forget_said(purge.device, self._names(purge))
             self._store.purges.replays(purge.device, runs)
+            HistoryFiles(self._places.histories).keep(
+                {path for one in self._store.apps.every() for _, path in given(one)}
+            )
         self._pause(())
         self._changed()
 
@@ -265,6 +277,10 @@ class Purging:
         _LOG.error("what device %s sent could not be erased: %s", purge.device, why)
         self._store.purges.enter(purge.device, "failed", done_us=self._clock.now_us(), why=why)
         self._pause(())
+
+
+def _has_history(instance: Instance, device: str) -> bool:
+    return any(whose == device for whose, _ in given(instance))
 
 
 def other_sinks(instance: Instance) -> Iterator[tuple[str, str]]:
