@@ -28,6 +28,8 @@ from tests.bench.harness import SIZE, Work
 from tests.hosting.hosted import Hosting, Wanted
 from tests.hosting.mill_log import EXIT, HANG, RAISE
 
+pytestmark = pytest.mark.long
+
 RATE, EVERY_S = 200, 0.05
 PATIENCE_S = 300.0
 ACTIVE = 6

@@ -32,7 +32,7 @@ from tests.control.platform_client import Client, client_of
 from tests.proofs.test_platform import gear, until, until_ended
 from tests.supervisor.test_up import platform
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.long]
 
 RATE = 1_000
 KEYS = (10, 10_000) if SIZE > 0.1 else (10,)

@@ -28,6 +28,8 @@ from tests.hosting.mill_log import T0_US
 from tests.hosting.test_revisions import APP, River
 from tests.spark.flows import Reading
 
+pytestmark = pytest.mark.long
+
 RATE, EVERY_S = 1_000, 0.05
 KEYS = (10, 10_000, 300_000) if SIZE > 0.1 else (10,)
 CROSSINGS = 5 if SIZE > 0.1 else 1

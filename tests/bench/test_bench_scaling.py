@@ -29,6 +29,8 @@ from tests.bench.test_bench_revisions import (
 from tests.hosting.hosted import Hosting
 from tests.hosting.test_revisions import APP, River
 
+pytestmark = pytest.mark.long
+
 FEW, MANY = 2, 8
 GOAL_MS = 6_000.0
 

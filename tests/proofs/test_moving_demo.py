@@ -18,7 +18,7 @@ from tests.demo.path_run import gear_command
 from tests.demo.traffic_reference import TABLES
 from tests.demo.traffic_world import expected_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.long]
 
 TIMEOUT_S = 900.0
 
