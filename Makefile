@@ -34,7 +34,8 @@ dist: $(STAMP) ## Build wheels and sdists of all parts into dist/, the same byte
 	@PYTHON=$(BIN)/python scripts/dist
 
 proofs: $(STAMP) ## Run the long tests, and the benchmarks at 1 % for their results only
-	@GEARTRAIN_BENCH_SIZE=0.01 $(PYTEST) $(SIDE_BY_SIDE) tests/proofs tests/bench -m "not long" --durations=15 $(ARGS)
+	@$(PYTEST) $(SIDE_BY_SIDE) tests/proofs -m "not long" --durations=15 $(ARGS)
+	@GEARTRAIN_BENCH_SIZE=0.01 $(PYTEST) tests/bench -m "not long" -s $(ARGS)
 
 proofs-long: $(STAMP) ## Run all that is marked long, then fuzz, states, seeds and revisions in full, which takes about a day
 	@$(PYTEST) $(SIDE_BY_SIDE) tests -m long --durations=15 $(ARGS)
