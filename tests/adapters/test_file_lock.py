@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from geartrain.adapters.file_lock import locked, open_lock, take_lock, try_lock
+from geartrain.adapters.file_lock import is_held, locked, open_lock, take_lock, try_lock
 from geartrain.errors import DiskError
 
 HOLDER = """
@@ -29,6 +29,8 @@ def take(path: Path, *, is_shared: bool = False) -> int:
 
 def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     path = tmp_path / "new" / "lock"
+    assert not is_held(path)
+    assert not path.parent.exists()
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
@@ -37,8 +39,10 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
         assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
         with pytest.raises(DiskError, match=r"^another has it$"):
             take(path)
+        assert is_held(path)
         holder.kill()
         holder.wait()
+    assert not is_held(path)
     os.close(take(path))
 
 

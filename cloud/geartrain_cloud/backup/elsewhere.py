@@ -6,10 +6,9 @@ for no moment of both could be had. Once it has stopped, they are named, so that
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from geartrain.adapters.file_lock import open_lock, try_lock
+from geartrain.adapters.file_lock import is_held
 from geartrain.declarations.cloud_sink import ParquetTable, PostgresTable
 from geartrain_cloud.backup.contents import Contents
 from geartrain_cloud.backup.errors import BackupError
@@ -27,7 +26,7 @@ def check_elsewhere(state: Path) -> tuple[str, ...]:
         BackupError: there is one, and the Spark host runs.
     """
     found = [*_schemas(state), *_sinks(state)]
-    if found and _is_hosted(state):
+    if found and is_held(Contents(state).places.spark / LOCK_FILE):
         raise BackupError(
             f"{found[0]}, which gear backup cannot hold at the same moment: end the platform by gear down, "
             "make gear backup and a copy of that, and start it again"
@@ -61,15 +60,3 @@ def _sinks(state: Path) -> list[str]:
 
 def _is_outside(table: ParquetTable, state: Path) -> bool:
     return bool(table.folder) and state not in Path(table.folder).absolute().parents
-
-
-def _is_hosted(state: Path) -> bool:
-    """Whether a Spark host holds the state folder."""
-    path = Contents(state).places.spark / LOCK_FILE
-    if not path.exists():
-        return False
-    descriptor = open_lock(path)
-    try:
-        return not try_lock(descriptor)
-    finally:
-        os.close(descriptor)

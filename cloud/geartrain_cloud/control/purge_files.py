@@ -6,11 +6,10 @@ any moment leaves whole stores, and the next call goes on.
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
-from geartrain.adapters.file_lock import open_lock, try_lock
+from geartrain.adapters.file_lock import is_held
 from geartrain.errors import LedgerError
 from geartrain_cloud.errors import StateError
 from geartrain_cloud.ingest.erasure import Erased, erase_device
@@ -36,7 +35,7 @@ def is_quiet(places: PlatformPlaces, device: str) -> bool:
     """Whether ingest, the Spark host, and the device where it is one of this machine have ended."""
     try:
         with stopped_log(places.log), no_reader([places.spark / LOCK_FILE]):
-            return not _is_held(places.device(device) / PARENT_LOCK)
+            return not is_held(places.device(device) / PARENT_LOCK)
     except (LedgerError, StateError):
         return False
 
@@ -76,13 +75,3 @@ def _instances(device: Path) -> list[Path]:
 def _empty(folder: Path) -> None:
     for path in folder.iterdir() if folder.is_dir() else ():
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def _is_held(lock: Path) -> bool:
-    if not lock.exists():
-        return False
-    descriptor = open_lock(lock)
-    try:
-        return not try_lock(descriptor)
-    finally:
-        os.close(descriptor)

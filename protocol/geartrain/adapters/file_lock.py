@@ -36,6 +36,17 @@ def try_lock(descriptor: int, *, is_shared: bool = False) -> bool:
     return True
 
 
+def is_held(path: Path) -> bool:
+    """Whether a process holds this lock now. One whose file is not there is free. Raises `OSError`."""
+    if not path.exists():
+        return False
+    descriptor = open_lock(path)
+    try:
+        return not try_lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def take_lock(
     path: Path, error: type[GeartrainError], *, unusable: str, taken: str, is_shared: bool = False
 ) -> int:
