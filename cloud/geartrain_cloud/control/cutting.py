@@ -351,8 +351,9 @@ def _said(
     moves = dict[tuple[str, str], StepMove]()
     for one in found.values():
         moves |= {(move.step, move.to): move for move in one.moves}
-    changed = [device for device, one in wanted.items() if found[device].cut != one.wish.before]
-    stays = [device for device, one in wanted.items() if one.why and device not in set(changed)]
+    is_changed = {device: found[device].cut != one.wish.before for device, one in wanted.items()}
+    changed = [device for device in wanted if is_changed[device]]
+    stays = [device for device, one in wanted.items() if one.why and not is_changed[device]]
     return {
         "name": instance.name,
         "instance": instance.instance,
