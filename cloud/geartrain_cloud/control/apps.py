@@ -109,7 +109,7 @@ class Apps:
         if not known and self._database.rows("SELECT count(*) FROM apps")[0][0] >= INSTANCES_MAX:
             raise ConflictError(f"the platform has {INSTANCES_MAX:,} apps, which is all that it takes")
         if known:
-            former = self._find(known[0][0])
+            former = self.find(known[0][0])
             if former is not None and not former.state.is_over:
                 raise ConflictError(
                     f"app {name} is {former.state} as {former.instance}: kill it first, or submit under "
@@ -165,7 +165,7 @@ class Apps:
         being killed, does not go back.
         """
         with self._database.change() as database:
-            found = self._find(instance)
+            found = self.find(instance)
             if found is None or (found.state, found.why) == (state, why) or found.state.is_over:
                 return False
             if found.wanted is Wanted.KILLED and state not in (State.DRAINING, State.ENDED):
@@ -471,12 +471,13 @@ class Apps:
 
     def _get(self, instance: str) -> Instance:
         """The instance of this name; raises `NotFoundError`."""
-        found = self._find(instance)
+        found = self.find(instance)
         if found is None:
             raise NotFoundError(f"there is no instance {instance}: see gear list")
         return found
 
-    def _find(self, instance: str) -> Instance | None:
+    def find(self, instance: str) -> Instance | None:
+        """The instance of this name, which may have ended; none where there is none."""
         question = "SELECT * FROM instances WHERE instance = ?"
         return next(iter(self._database.read(Instance, question, (instance,))), None)
 

@@ -229,7 +229,7 @@ class Purging:
         runs = dict(purge.runs)
         with self._store.database.change():
             for name in runs:
-                instance = next((one for one in self._store.apps.every() if one.instance == name), None)
+                instance = self._store.apps.find(name)
                 if instance is None:
                     continue  # it was purged meanwhile
                 try:
