@@ -185,10 +185,10 @@ class StepMove:
         try:
             platform.change("POST", f"/apps/{segment(self._app.name)}/move", body, SUBMIT_TIMEOUT_S)
         except (RefusedError, FailedError) as error:
-            if error.status != CONFLICT or "have this cut already" not in str(error):
-                if error.status == CONFLICT:  # another change is under way: the next turn asks again
-                    return
+            if error.status != CONFLICT:
                 raise
+            if "have this cut already" not in str(error):
+                return  # another change is under way: the next turn asks again
         self._is_asked = True
         self._say(
             f"step {self._step} is told to move to the devices: gear move {self._app.name} {self._step}"
