@@ -121,18 +121,23 @@ def test_a_new_epoch_announces_what_its_backlog_holds_under_both_cuts(tmp_path: 
     assert 0 < went_over(ingest) < ROWS
 
 
+def refuses_copies(ingest: NaiveIngest, copy: Path) -> None:
+    """Copies of this spool stop by name with either cut, and end nothing at ingest."""
+    for plan in (CLOUD, EDGE):
+        older = copy.with_name(f"{len(plan.edge)}.sqlite")
+        shutil.copy(copy, older)
+        with pytest.raises(AlarmError, match="copied from before crossing 1 of flow fleet"):
+            run(agent_of(plan, older, MemoryNet(ingest), seed=5).run())
+    assert len(ingest.closed) == 0
+
+
 def test_a_spool_from_before_a_crossing_stops_by_name_and_a_fresh_one_goes_on(tmp_path: Path) -> None:
     path, copy, ingest = tmp_path / "spool.sqlite", tmp_path / "copy.sqlite", both()
     half_way(path, ingest)
     shutil.copy(path, copy)
     half_way(path, ingest, plan=EDGE, rows=2 * ROWS // 3)
     assert [number for number, _ in ingest.crossings] == [1]
-    for plan in (CLOUD, EDGE):
-        older = tmp_path / f"{len(plan.edge)}.sqlite"
-        shutil.copy(copy, older)
-        with pytest.raises(AlarmError, match="copied from before crossing 1 of flow fleet"):
-            run(agent_of(plan, older, MemoryNet(ingest), seed=5).run())
-    assert len(ingest.closed) == 0
+    refuses_copies(ingest, copy)
     fresh = tmp_path / "fresh.sqlite"
     assert run(agent_of(EDGE, fresh, MemoryNet(ingest), seed=6).run())
     high = tuple(sorted(EDGE.edge))
@@ -150,12 +155,7 @@ def test_a_spool_from_before_its_first_welcome_stops_once_it_has_gone_over_elsew
     half_way(path, ingest)
     half_way(path, ingest, plan=EDGE, rows=2 * ROWS // 3)
     assert [number for number, _ in ingest.crossings] == [1]
-    for plan in (CLOUD, EDGE):
-        older = tmp_path / f"{len(plan.edge)}.sqlite"
-        shutil.copy(copy, older)
-        with pytest.raises(AlarmError, match="copied from before crossing 1 of flow fleet"):
-            run(agent_of(plan, older, MemoryNet(ingest), seed=5).run())
-    assert len(ingest.closed) == 0
+    refuses_copies(ingest, copy)
 
 
 def test_it_goes_back_and_forth_with_numbers_that_go_up_by_one(tmp_path: Path) -> None:
