@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -28,6 +26,7 @@ from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from tests.cloud.fleet import FLOW, TestDevice
 from tests.cloud.test_state_commands import play
 from tests.control.platform_client import control_process
+from tests.supervisor.test_up import until
 
 OUTLINE = Outline("heat", [Channel("readings", ["readings"])], [SourceOutline("readings", True)], "aa")
 VALUE = "the-secret-of-t1"
@@ -137,13 +136,6 @@ def test_processes_that_start_die_and_come_back_are_told_of_once(store: ControlS
 
 
 DEVICE = TestDevice().name
-
-
-def until(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, f"it took too long: {what}"
-        time.sleep(0.05)
 
 
 @pytest.fixture
