@@ -31,9 +31,9 @@ from geartrain_cloud.certs.fleet import Fleet
 from geartrain_edge.identity import Term, identity_text
 from tests.bundles.trust import PlatformServer, Repository
 from tests.bundles.versions import bundle
+from tests.waiting import WAIT_S
 
 DEVICE, INSTANCE, FLOW = "truck-1", "coldroom.1", "coldroom.flow:flow"
-LIMIT_S = 60.0
 Story = Callable[["Platform"], Awaitable[None]]
 
 
@@ -83,7 +83,7 @@ class Platform:
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait, and say what was heard last where it does not come."""
         try:
-            async with asyncio.timeout(LIMIT_S):
+            async with asyncio.timeout(WAIT_S):
                 while not condition():  # noqa: ASYNC110 - what is waited for is in other processes
                     await asyncio.sleep(0.02)
         except TimeoutError:
@@ -246,16 +246,16 @@ def device_world(folder: Path, broker_kind: Any) -> Iterator[Device]:
     server = PlatformServer(repository, fleet.ca, own.certificate, own.key)
     device = None
     try:
-        wait_until_ready(broker.host, broker.port, timeout_s=60)
+        wait_until_ready(broker.host, broker.port, timeout_s=WAIT_S)
         device = Device(folder / "device", repository, server.url, broker.address, fleet)
         yield device
     finally:
         if device is not None and device.parent is not None:
             device.parent.send_signal(signal.SIGTERM)
             try:
-                device.parent.wait(timeout=60)
+                device.parent.wait(timeout=WAIT_S)
             except subprocess.TimeoutExpired:
                 device.kill()
         server.close()
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=WAIT_S)

@@ -20,6 +20,7 @@ from geartrain.testing import TestingSource
 from geartrain_client.cli import main
 from geartrain_cloud.cli.watched import CELL_CHARS_MAX, Streams, tapped
 from geartrain_cloud.cli.watching import code_of, root_of, stamps
+from tests.waiting import WAIT_S
 
 FLOW = """
 from geartrain import Flow, Record, Table
@@ -38,7 +39,6 @@ readings = flow.source("readings", CsvReplay(time_column="time"), out=Reading)
 readings.map(fahrenheit).sink("table", Table("fahrenheit"))
 """
 ROWS = "time,sensor,celsius\n2026-01-05T08:00:00Z,hall,20\n2026-01-05T08:00:01Z,hall,21\n"
-WAIT_S = 120.0
 
 
 class Watching:

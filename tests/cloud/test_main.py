@@ -21,6 +21,7 @@ from geartrain.wire.topics import ack_topic
 from geartrain_cloud.broker import choose_broker, wait_until_ready
 from geartrain_cloud.log.reader import LogReader
 from tests.cloud.fleet import FLOW, TestDevice, prices
+from tests.waiting import WAIT_S
 
 CONFIG = """
 log = "log"
@@ -39,7 +40,7 @@ def broker_port(tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]) -> I
     broker = choose_broker(broker_kind, tmp_path / "broker")
     process = subprocess.Popen(broker.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_until_ready(broker.host, broker.port, timeout_s=60)
+        wait_until_ready(broker.host, broker.port, timeout_s=WAIT_S)
         yield broker.port
     finally:
         process.kill()
@@ -116,7 +117,7 @@ def test_batches_go_through_a_real_broker_and_sigterm_ends_well(
     with gear_ingest(tmp_path, broker_port) as process:
         ack = asyncio.run(run())
         process.send_signal(number)
-        assert process.wait(timeout=60) == code
+        assert process.wait(timeout=WAIT_S) == code
     assert (ack.seq, ack.digest, ack.epoch) == (3, device.digest, device.epoch)
     assert prices(LogReader(tmp_path / "log")) == [1.0, 2.0, 3.0]
     status = json.loads((tmp_path / "log" / "status.json").read_bytes())
@@ -199,7 +200,7 @@ def test_mistakes_are_one_sentence_and_an_exit_code(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "geartrain_cloud.ingest.main", "--config", str(path)]
 
     def run() -> tuple[int, list[str]]:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
         return done.returncode, done.stderr.splitlines()
 
     assert run() == (2, [f"gear-ingest: {path} cannot be read: No such file or directory"])

@@ -22,6 +22,7 @@ from geartrain_cloud.log.verify import verify_log
 from tests.cloud.fleet import FLOW, TestDevice
 from tests.cloud.test_main import linked
 from tests.cloud.test_partitions import flow_clock, named
+from tests.waiting import WAIT_S
 
 CONFIG = """
 buckets = "{buckets}"
@@ -37,7 +38,6 @@ quotes = "all"
 quotes = "all"
 """
 LOW, HIGH = "00-15", "16-3f"
-PATIENCE_S = 60.0
 
 
 class Ingests:
@@ -71,7 +71,7 @@ def ingests(tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]) -> Itera
     process = subprocess.Popen(broker.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     found = Ingests(tmp_path, broker.port, [named(0, 3), named(1, 3), named(1, 3, 1)])
     try:
-        wait_until_ready(broker.host, broker.port, timeout_s=60)
+        wait_until_ready(broker.host, broker.port, timeout_s=WAIT_S)
         yield found
     finally:
         for one in (*found.processes, process):
@@ -80,7 +80,7 @@ def ingests(tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]) -> Itera
 
 
 def wait(until: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + WAIT_S
     while not until():
         assert time.monotonic() < deadline, "it takes too long"
         time.sleep(0.05)
@@ -124,7 +124,7 @@ def test_two_share_a_fleet_and_a_newer_one_puts_an_end_to_the_first(
     wait(lambda: all(one["last_contact"] for one in listed()))
 
     newer = ingests.start(LOW, "newer")
-    assert low.wait(PATIENCE_S) == 3
+    assert low.wait(WAIT_S) == 3
     (sentence,) = [
         line
         for line in (ingests.folder / "low.log").read_text().splitlines()
@@ -139,7 +139,7 @@ def test_two_share_a_fleet_and_a_newer_one_puts_an_end_to_the_first(
     wait(lambda: flow_clock(reader) == END_OF_TIME)
     for process in (newer, high):
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(WAIT_S) == 0
     newest = reader.positions(FLOW)
     found = {
         key: [p for e in reader.entries(FLOW, key, 0, newest[key]) if e.count for p in _prices(reader, e)]

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from tests.control.contract import check_answer
+from tests.waiting import WAIT_S
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,10 @@ class Client:
         if where.scheme == "https":
             context = ssl.create_default_context(cafile=self.ca or None)
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                *at, timeout=90, context=context
+                *at, timeout=WAIT_S, context=context
             )
         else:
-            connection = http.client.HTTPConnection(*at, timeout=90)
+            connection = http.client.HTTPConnection(*at, timeout=WAIT_S)
         own = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         try:
             connection.request(method, path, body=body, headers={**own, **(headers or {})})

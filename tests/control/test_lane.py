@@ -26,10 +26,10 @@ from geartrain_cloud.control.model import Channel, Mode, Outline, SourceOutline,
 from geartrain_cloud.control.store import ControlStore
 from geartrain_edge.parent.kept_file import KeptFile
 from geartrain_edge.parent.lane import DeviceLane
+from tests.waiting import WAIT_S
 
 OUTLINE = Outline("heat", [Channel("readings", ["readings"])], [SourceOutline("readings", True)], "ab" * 32)
 QUICK = LaneSettings(0.02, 0.02, sender=SenderPolicy(resend_s=0.3, ask_s=0.3))
-LIMIT_S = 60.0
 
 
 class Told:
@@ -97,7 +97,7 @@ async def running(work: Any) -> AsyncIterator[None]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(WAIT_S):
         while not condition():  # noqa: ASYNC110 - it comes over a broker
             await asyncio.sleep(0.01)
 
@@ -111,11 +111,11 @@ def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
     broker = choose_broker(request.param, tmp_path)
     process = subprocess.Popen(broker.command)
     try:
-        wait_until_ready(broker.host, broker.port, timeout_s=60)
+        wait_until_ready(broker.host, broker.port, timeout_s=WAIT_S)
         yield Fleet(tmp_path, broker.host, broker.port)
     finally:
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=WAIT_S)
 
 
 def is_applied(store: ControlStore, device: str) -> bool:

@@ -20,8 +20,8 @@ from geartrain_cloud.cli.hops import Hops, agent_status, read_hops, served_table
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.sinks.tables import rows
 from tests.demo.reference import drawdown_rows
+from tests.waiting import WAIT_S
 
-RUN_S = 300.0
 DEVICES = [f"device-{number}" for number in range(1, 6)]
 SAMPLE_ROWS = 12_154
 
@@ -61,7 +61,7 @@ def gear_command(*arguments: str) -> list[str]:
 def run_gear(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `gear` to its end; a stack trace or a colour in what it says fails the test."""
     done = subprocess.run(
-        gear_command(*arguments), capture_output=True, text=True, timeout=RUN_S, check=False
+        gear_command(*arguments), capture_output=True, text=True, timeout=WAIT_S, check=False
     )
     assert "Traceback" not in done.stderr, done.stderr
     assert "\x1b[" not in done.stdout + done.stderr
@@ -85,7 +85,7 @@ def wait_until(
     what: str, condition: Callable[[], bool], process: subprocess.Popen[str] | None = None
 ) -> None:
     """Wait for a condition; fails with its name, or when the process has ended before."""
-    deadline = time.monotonic() + RUN_S
+    deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline, f"it never came to this: {what}"
         assert process is None or process.poll() is None, f"gear ended before this: {what}"

@@ -19,6 +19,7 @@ from geartrain_cloud.platform.places import PlatformPlaces
 from tests.demo.path_run import hops, kill_9, run_gear, started_gear, wait_until
 from tests.demo.traffic_reference import TABLES
 from tests.demo.traffic_world import expected_of
+from tests.waiting import WAIT_S
 
 
 def answer(address: str, path: str) -> Any:
@@ -48,7 +49,7 @@ def test_a_city_dealt_cut_killed_and_shown(
         fakes = answer(address, "fakes")
         plate = answer(address, "trace/GT-00000")
         process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=60)[1]
+        said = process.communicate(timeout=WAIT_S)[1]
         assert process.returncode == 0, said
     folder = places.folder / "input"
     wanted = expected_of({name: folder / f"{name}.csv" for name in ("passes", "loops", "checkpoints")})

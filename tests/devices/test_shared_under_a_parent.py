@@ -18,8 +18,9 @@ from geartrain.wire.topics import ack_topic, parse_up, up_filter
 from geartrain_edge.agent.config import read_config
 from tests.devices.test_sharing import Talker
 from tests.edge.conftest import device  # noqa: F401 - the fixture
-from tests.edge.device_parent import LIMIT_S, Device, Platform
+from tests.edge.device_parent import Device, Platform
 from tests.edge.network import NaiveIngest
+from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.slow
 
@@ -69,7 +70,7 @@ def test_two_apps_of_one_parent_read_one_port_and_the_owner_may_die(device: Devi
     device.file.write_text(text + OPTIONS.format(isolation="true", port=talker.port))
 
     async def until(condition: Callable[[], Any]) -> None:
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(WAIT_S):
             while not condition():  # noqa: ASYNC110 - what is waited for is in other processes
                 await asyncio.sleep(0.02)
 

@@ -33,8 +33,7 @@ from geartrain_devices.sharing import (
 )
 from tests.devices.agent_process import AgentProcess
 from tests.devices.lines_flow import Line
-
-LIMIT_S = 60.0
+from tests.waiting import WAIT_S
 
 
 class Sensor:
@@ -97,7 +96,7 @@ class App:
         self.reasons += [one.reason for one in found.rejects]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(WAIT_S):
             while not condition():
                 await self.read()
                 await asyncio.sleep(0.002)
@@ -105,7 +104,7 @@ class App:
 
 def tell(story: Callable[[], Awaitable[None]]) -> None:
     async def whole() -> None:
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(WAIT_S):
             await story()
 
     asyncio.run(whole())
@@ -114,7 +113,7 @@ def tell(story: Callable[[], Awaitable[None]]) -> None:
 async def both_hear(sensor: Sensor, owner: App, reader: App) -> None:
     """Until the reader has connected; then both forget what they have heard."""
     await owner.until(lambda: sensor.hear is not None)
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(WAIT_S):
         while not reader.values:
             sensor.says(b"?")
             await owner.read()

@@ -15,6 +15,8 @@ from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
 
+from tests.waiting import WAIT_S
+
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 CHAPTER = README.partition("## Run it on a platform")[2].partition("\n## ")[0]
 COMMANDS = [
@@ -23,7 +25,6 @@ COMMANDS = [
     for line in block.splitlines()
     if line.strip()
 ]
-ROWS_S = 150.0
 
 
 def minutes(sample: Path) -> dict[tuple[str, int], tuple[int, float, float]]:
@@ -59,7 +60,7 @@ class Shell:
             env=self._environment,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=WAIT_S,
             check=False,
         )
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}{self.said()}"
@@ -81,7 +82,7 @@ class Shell:
         try:
             yield process
             process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=60) in (0, 130), self.said()
+            assert process.wait(timeout=WAIT_S) in (0, 130), self.said()
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -99,7 +100,7 @@ def wait_for_rows(
 ) -> None:
     """Read what `--follow` prints until it is all that is wanted, so long at the most."""
     assert process.stdout is not None
-    stop = threading.Timer(ROWS_S, process.terminate)
+    stop = threading.Timer(WAIT_S, process.terminate)
     stop.start()
     try:
         assert process.stdout.readline() == "sensor,window_start,readings,mean,highest\n"

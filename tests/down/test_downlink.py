@@ -24,8 +24,7 @@ from tests.down.broker import MemoryBroker
 from tests.down.world import SETTINGS, World, plan_of
 from tests.edge.agents import run
 from tests.edge.network import NaiveIngest
-
-LIMIT_S = 60.0
+from tests.waiting import WAIT_S
 
 
 class Fleet:
@@ -81,7 +80,7 @@ class Fleet:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(WAIT_S):
         while not condition():  # noqa: ASYNC110 - it comes over a broker
             await asyncio.sleep(0.01)
 
@@ -117,7 +116,7 @@ def test_apps_come_and_go_over_one_connection_while_others_are_sent(tmp_path: Pa
             await until(lambda: fleet.said("a")["waiting"] == {})
             assert fleet.said("a")["counters"]["batches_sent"] >= 3
 
-    run(story(), LIMIT_S)
+    run(story(), WAIT_S)
 
 
 def test_an_outbox_that_cannot_be_used_is_said_and_stops_no_other(tmp_path: Path) -> None:
@@ -147,7 +146,7 @@ def test_an_outbox_that_cannot_be_used_is_said_and_stops_no_other(tmp_path: Path
             await until(lambda: [fleet.numbers(one) for one in fleet.worlds] == [[1, 2], [1], [7], [1]])
             assert {fleet.state(one) for one in fleet.worlds} == {"sending"}
 
-    run(story(), LIMIT_S)
+    run(story(), WAIT_S)
 
 
 def test_an_outbox_that_another_program_locks_holds_up_no_other(tmp_path: Path) -> None:
@@ -167,7 +166,7 @@ def test_an_outbox_that_another_program_locks_holds_up_no_other(tmp_path: Path) 
                 other.execute("ROLLBACK")
                 await until(lambda: fleet.numbers("locked") == [1])
 
-    run(story(), LIMIT_S)
+    run(story(), WAIT_S)
     assert fleet.numbers("a") == [1, 2, 3, 4, 5]
 
 
@@ -187,5 +186,5 @@ def test_an_outbox_that_is_removed_and_made_anew_under_its_sender_is_sent(tmp_pa
             fleet.write("a", 2)
             await until(lambda: fleet.numbers("a") == [1, 2])
 
-    run(story(), LIMIT_S)
+    run(story(), WAIT_S)
     assert len({line["_id"] for line in fleet.worlds["a"].lines()}) == 2

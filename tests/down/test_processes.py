@@ -27,6 +27,7 @@ from geartrain_cloud.supervisor.child import ChildSpec
 from geartrain_cloud.supervisor.supervise import Supervisor
 from geartrain_examples.control_loop.flow import Minute, command
 from tests.down.parts import Finished, Parts
+from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +36,6 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTES = 60
 KILLS = {10: "broker", 18: "down", 26: "agent tank-1", 34: "broker", 42: "agent tank-22", 50: "broker"}
 """Who is killed once so many micro-batches have been written, whether they have arrived or not."""
-LIMIT_S = 120.0
 
 
 def minute(device: str, number: int) -> Minute:
@@ -83,7 +83,7 @@ def test_each_command_is_in_the_devices_file_once_though_all_are_killed(
         guarded = broker.kind == "mosquitto"
         mqtt = ChildSpec("broker", broker.command, tmp_path / "broker.log", guarded=guarded)
         supervisor.follow([mqtt])
-        wait_until_ready(broker.host, broker.port, timeout_s=60, gone=lambda: None)
+        wait_until_ready(broker.host, broker.port, timeout_s=WAIT_S, gone=lambda: None)
         supervisor.follow([mqtt, *parts.specs(broker)])
         driver = Playing(parts)
         for number in range(MINUTES):
@@ -111,7 +111,7 @@ def test_each_command_is_in_the_devices_file_once_though_all_are_killed(
 
 
 def _kill(supervisor: Supervisor, name: str, killed: list[str]) -> None:
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + WAIT_S
     while supervisor.children[name].pid is None:
         assert time.monotonic() < deadline, f"{name} does not come up"
         supervisor.check()
@@ -124,7 +124,7 @@ def _kill(supervisor: Supervisor, name: str, killed: list[str]) -> None:
 
 
 def _wait(supervisor: Supervisor, are_finished: Finished) -> None:
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + WAIT_S
     while not are_finished():
         assert time.monotonic() < deadline, {n: c.state for n, c in supervisor.children.items()}
         supervisor.check()

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import WAIT_S
+
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_signal_ends_the_sender_cleanly(tmp_path: Path, number: int, code: int) -> None:
@@ -22,12 +24,12 @@ def test_a_signal_ends_the_sender_cleanly(tmp_path: Path, number: int, code: int
     command = [sys.executable, "-m", "geartrain_cloud.downlink.main", "--config", str(config)]
     with log.open("wb") as said, subprocess.Popen(command, stderr=said) as process:
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + WAIT_S
             while "cannot connect to the broker" not in log.read_text():
                 assert time.monotonic() < deadline, log.read_text()
                 time.sleep(0.05)
             process.send_signal(number)
-            assert process.wait(timeout=60) == code, log.read_text()
+            assert process.wait(timeout=WAIT_S) == code, log.read_text()
         finally:
             process.kill()
     assert "Traceback" not in log.read_text()

@@ -15,6 +15,7 @@ from geartrain_edge.agent.agent import Agent
 from geartrain_edge.settings import AgentSettings, UplinkSettings
 from geartrain_edge.spool.disk_floor import Room
 from geartrain_edge.spool.spool import SqliteSpool
+from tests.waiting import WAIT_S
 
 QUICK = UplinkSettings(window=8, resend_ms=40, resend_ms_max=160, backoff_ms=2, backoff_ms_max=20, trim_ms=1)
 SETTINGS = AgentSettings("d1", records_max=10, read_max=4, uplink=QUICK)
@@ -85,7 +86,7 @@ def agent_of(
     return Agent(settings, plan, opened, net, SystemClock(), SeededRandomness(seed), room=room)
 
 
-def run(work: Coroutine[Any, Any, Any], limit_s: float = 60.0) -> Any:
+def run(work: Coroutine[Any, Any, Any], limit_s: float = WAIT_S) -> Any:
     """Run to the end; a test that hangs fails."""
 
     async def limited() -> Any:

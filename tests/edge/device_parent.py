@@ -17,10 +17,10 @@ from geartrain.control.codec import decode_reported, encode_state
 from geartrain.control.sender import DesiredSender, SenderPolicy, Standing, Store
 from geartrain.control.states import App, AppState, Reported, State
 from geartrain.wire.topics import desired_topic, reported_topic
+from tests.waiting import WAIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOW = "geartrain_examples.stocks.flow:flow"
-LIMIT_S = 60.0
 
 
 class Platform:
@@ -73,7 +73,7 @@ class Platform:
         return next((app.lacks for app in apps if app.instance == instance), ())
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(WAIT_S):
             while not condition():  # noqa: ASYNC110 - what is waited for is in other processes
                 await asyncio.sleep(0.02)
 

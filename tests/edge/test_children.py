@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from geartrain.control.states import App
-from tests.edge.device_parent import LIMIT_S, ROOT, Device, Platform, app, is_alive
+from tests.edge.device_parent import ROOT, Device, Platform, app, is_alive
+from tests.waiting import WAIT_S
 
 
 def children_of(pid: int) -> dict[int, str]:
@@ -99,7 +100,7 @@ def test_what_the_parent_has_started_itself_is_no_stray() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=WAIT_S,
         check=False,
     )
     assert done.stdout.split() == ["-9", "7", "reaped"], done.stderr
@@ -139,7 +140,7 @@ asyncio.run(story())
 
 def test_forked_and_spawned_agents_end_alike_and_a_server_that_hangs_is_replaced() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", STORY], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        [sys.executable, "-c", STORY], cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S, check=False
     )
     assert done.returncode == 0, done.stderr
     told = done.stdout.splitlines()

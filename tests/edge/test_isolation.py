@@ -8,7 +8,8 @@ from pathlib import Path
 
 from geartrain.control.states import App
 from geartrain_edge.landlock import give_up, landlock_abi
-from tests.edge.device_parent import LIMIT_S, ROOT, Device, Platform, app
+from tests.edge.device_parent import ROOT, Device, Platform, app
+from tests.waiting import WAIT_S
 
 ABI_OF_SCOPES = 6
 
@@ -127,7 +128,7 @@ def test_what_is_given_up_does_not_come_back_by_any_way(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=WAIT_S,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "kept\n"), done.stderr

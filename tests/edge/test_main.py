@@ -26,6 +26,7 @@ from geartrain_edge.agent.config import read_config
 from tests.edge.agents import agent_of, run, until
 from tests.edge.flows import expected
 from tests.edge.network import MemoryNet, NaiveIngest
+from tests.waiting import WAIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -81,7 +82,7 @@ def status_of(tmp_path: Path) -> dict[str, Any]:
     return found
 
 
-def wait_for(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
+def wait_for(condition: Callable[[], bool], limit_s: float = WAIT_S) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "it never came true"
@@ -95,7 +96,7 @@ def test_a_signal_ends_the_agent_cleanly(tmp_path: Path, number: signal.Signals,
         wait_for(lambda: status_of(tmp_path).get("state") == "draining")
         before = status_of(tmp_path)
         agent.send_signal(number)
-        _, said = agent.communicate(timeout=60)
+        _, said = agent.communicate(timeout=WAIT_S)
     finally:
         agent.kill()
     assert agent.returncode == code, said
@@ -116,14 +117,14 @@ def test_a_second_agent_on_one_spool_is_refused_in_one_line(tmp_path: Path) -> N
     try:
         wait_for(lambda: status_of(tmp_path).get("ended", False))
         second = start(config)
-        _, said = second.communicate(timeout=60)
+        _, said = second.communicate(timeout=WAIT_S)
         assert second.returncode == agent_main.EXIT_FAILED
         assert f"gear-agent: spool {tmp_path}/state/spool.sqlite is in use by another agent" in said
         assert "Traceback" not in said
         assert first.poll() is None
     finally:
         first.kill()
-        first.communicate(timeout=60)
+        first.communicate(timeout=WAIT_S)
 
 
 def test_running_takes_little_memory(tmp_path: Path) -> None:
@@ -133,7 +134,7 @@ def test_running_takes_little_memory(tmp_path: Path) -> None:
         lines = Path(f"/proc/{agent.pid}/status").read_text().splitlines()
     finally:
         agent.kill()
-        agent.communicate(timeout=60)
+        agent.communicate(timeout=WAIT_S)
     peak_kb = int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
     print(f"agent, running: {peak_kb / 1024:.1f} MB RSS at its highest")
     assert peak_kb < 60 * 1024

@@ -15,7 +15,8 @@ import pytest
 
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.control.states import App, AppState, Wanted
-from tests.edge.device_parent import FLOW, LIMIT_S, Device, Platform, app, is_alive
+from tests.edge.device_parent import FLOW, Device, Platform, app, is_alive
+from tests.waiting import WAIT_S
 
 
 def test_an_app_is_started_from_desired_state_and_ended_when_it_is_no_longer_wanted(device: Device) -> None:
@@ -108,7 +109,7 @@ def test_a_signal_ends_the_agents_and_the_next_parent_needs_no_platform(
         parent = device.start()
         await platform.until(lambda: bool(device.status("stocks.1").get("pid")))
         parent.send_signal(number)
-        _, said = await asyncio.to_thread(parent.communicate, timeout=LIMIT_S)
+        _, said = await asyncio.to_thread(parent.communicate, timeout=WAIT_S)
         assert (parent.returncode, "Traceback" in said) == (code, False), said
         status = device.status("stocks.1")
         assert (status["state"], is_alive(status["pid"])) == ("stopped", False)
@@ -117,7 +118,7 @@ def test_a_signal_ends_the_agents_and_the_next_parent_needs_no_platform(
     device.start()  # nobody is there to tell it
     began = time.monotonic()
     while device.status("stocks.1")["state"] == "stopped":
-        assert time.monotonic() - began < LIMIT_S
+        assert time.monotonic() - began < WAIT_S
         time.sleep(0.05)
 
 
@@ -128,7 +129,7 @@ def test_kill_9_of_the_parent_leaves_no_agent_behind_and_none_is_doubled(device:
         await platform.until(lambda: bool(device.status("stocks.1").get("pid")))
         pid = device.status("stocks.1")["pid"]
         second = device.start()
-        _, said = await asyncio.to_thread(second.communicate, timeout=LIMIT_S)
+        _, said = await asyncio.to_thread(second.communicate, timeout=WAIT_S)
         assert second.returncode == 1
         assert f"{device.state} is in use by another gear-agent" in said
         parent.kill()
@@ -217,7 +218,7 @@ def test_the_parent_imports_nothing_of_flows_and_stays_small(device: Device, tmp
         await platform.until(lambda: all(device.status(name).get("pid") for name in names))
         await platform.until(lambda: platform.machine.is_settled)
         first.terminate()
-        await asyncio.to_thread(first.communicate, timeout=LIMIT_S)
+        await asyncio.to_thread(first.communicate, timeout=WAIT_S)
         parent = device.start(environment)
         await platform.until(lambda: all(device.status(name)["state"] != "stopped" for name in names))
         await platform.until(lambda: platform.report is not None and platform.report.life == 2)
@@ -246,7 +247,7 @@ def test_a_mistake_in_the_file_is_one_sentence(tmp_path: Path, text: str, said: 
         [sys.executable, "-m", "geartrain_edge.agent.process", "--device", str(file)],
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=WAIT_S,
         check=False,
     )
     assert done.returncode == 2, done.stderr

@@ -16,8 +16,8 @@ from geartrain_cloud.hosting.group import GroupSettings
 from geartrain_cloud.hosting.host import Host
 from geartrain_cloud.log.reader import LogReader
 from tests.hosting.mill_log import MillLog
+from tests.waiting import WAIT_S
 
-WAIT_S = 180.0
 PACKAGE = Path(__file__).parent / "mill"
 
 

@@ -14,10 +14,10 @@ from tests.process.brokers import Mosquitto
 from tests.process.link import Direction
 from tests.process.packets import FramingError, Kind, Packet, parse, read_packet
 from tests.process.proxy import LOOPBACK, Action, FaultProxy, Rule, seen
+from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.slow
 
-LIMIT_S = 120.0
 Body = Callable[[FaultProxy], Awaitable[None]]
 
 
@@ -25,7 +25,7 @@ def run(folder: Path, body: Body, seed: int = 1) -> FaultProxy:
     """Run a test behind a proxy before a broker of its own; returns the proxy."""
 
     async def limited() -> FaultProxy:
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(WAIT_S):
             broker = Mosquitto(folder)
             await broker.start()
             proxy = FaultProxy(broker.port, seed)
@@ -234,7 +234,7 @@ def test_what_is_held_is_bounded_and_comes_whole(tmp_path: Path) -> None:
         async with listening(proxy) as ear, client(proxy, "mouth") as mouth:
             proxy.stall(Direction.UP)
             payloads = [bytes([number]) * size for number in range(count)]
-            sending = [mouth.publish("t", payload, qos=0, timeout=LIMIT_S) for payload in payloads]
+            sending = [mouth.publish("t", payload, qos=0, timeout=WAIT_S) for payload in payloads]
             sent = asyncio.gather(*sending)
             await asyncio.sleep(0.5)
             held = sum(step.size for step in seen(list(proxy.trace), Kind.PUBLISH, Direction.UP))

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.waiting import WAIT_S
+
 _SETUP = """
 set -e
 mount --make-rprivate /
@@ -53,7 +55,7 @@ class CleanRoot:
         """Run a command there, with few variables and from the folder /."""
         plain = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8"]
         words = [*self.enter, "--wd=/", *plain, *command]
-        return subprocess.run(words, check=False, capture_output=True, text=True, timeout=300)
+        return subprocess.run(words, check=False, capture_output=True, text=True, timeout=WAIT_S)
 
     def at(self, path: str) -> Path:
         """A path there, seen from here. A symbolic link that is absolute leads out of it."""

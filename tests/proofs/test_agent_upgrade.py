@@ -26,6 +26,7 @@ from tests.proofs.test_over_the_air import ITEMS, PAUSE_S, gear, project, rows
 from tests.proofs.test_platform import until, until_ended
 from tests.supervisor.test_up import platform
 from tests.tidy.source import ROOT
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.mosquitto]
 
@@ -81,7 +82,7 @@ def tended(python: str, file: Path, where: Path) -> Iterator[None]:
         over.set()
         thread.join()
         processes[-1].terminate()
-        processes[-1].wait(60)
+        processes[-1].wait(WAIT_S)
 
 
 def agent_of(state: Path, keys: Path) -> dict[str, Any]:

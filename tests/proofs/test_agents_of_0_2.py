@@ -31,12 +31,12 @@ from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.tables import rows
 from tests.packaging.environments import environment
 from tests.tidy.source import ROOT
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 RELEASE = "918601d"
 """The commit of release 0.2.0."""
-LIMIT_S = 240.0
 START_S, ROWS, MINUTE_S = 1_767_225_600, 600, 60
 FLOW = """
 from datetime import timedelta
@@ -110,7 +110,7 @@ class Story:
         broker = choose_broker("amqtt", folder)
         self.address = broker.address
         self.processes.append(subprocess.Popen(broker.command, text=True))
-        wait_until_ready(broker.host, broker.port, timeout_s=60)
+        wait_until_ready(broker.host, broker.port, timeout_s=WAIT_S)
         self.environment = os.environ | {"PYTHONPATH": str(folder)}
         asked = [sys.executable, "-c", OUTLINE]
         said = subprocess.run(asked, env=self.environment, capture_output=True, check=True, text=True).stdout
@@ -183,7 +183,7 @@ class Story:
             return {}
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + WAIT_S
         while not condition():
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -193,7 +193,7 @@ class Story:
         """Have a process end, or wait until it does by itself: with 0 and no trace."""
         if asked:
             process.terminate()
-        said = process.communicate(timeout=LIMIT_S)[1]
+        said = process.communicate(timeout=WAIT_S)[1]
         assert process.returncode == 0, said
         assert "Traceback" not in said
 

@@ -22,6 +22,7 @@ from tests.proofs.test_open_platform import running
 from tests.proofs.test_platform import gear, until, until_ended
 from tests.proofs.test_platform_kills import FLOW, Row, folded, write_readings
 from tests.supervisor.test_up import is_alive, pids, platform
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -88,7 +89,7 @@ def go_on(state: Path, read: dict[str, list[Row]]) -> None:
     with platform(state) as process:
         until_ended(client_of(state), "heat")
         process.send_signal(signal.SIGINT)
-        process.wait(60)
+        process.wait(WAIT_S)
     every, results = table(state, "every"), table(state, "results")
     assert len(every) == len(set(every)), "nothing is doubled"
     assert of_device(every, "d1") == read["d1"]

@@ -25,6 +25,7 @@ from tests.deploy.containers import SETUP, services
 from tests.postgres_server import Postgres
 from tests.programs import mosquitto
 from tests.proofs.test_platform import FLOW, gear, until_ended, write_readings
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.mosquitto]
 
@@ -50,7 +51,7 @@ def set_up(folder: Path, asked: dict[str, str]) -> None:
     environment = os.environ | asked | {"PATH": path}
     command = ["sh", str(SETUP)]
     done = subprocess.run(
-        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=120, check=False
+        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=WAIT_S, check=False
     )
     assert done.returncode == 0, done.stderr
 
@@ -75,7 +76,7 @@ def running(name: str, command: list[str], folder: Path) -> Iterator[subprocess.
     finally:
         process.terminate()
         try:
-            process.wait(60)
+            process.wait(WAIT_S)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -90,7 +91,7 @@ def join(client: Client, device: str, folder: Path) -> Path:
     source.chmod(0o600)
     agent = str(Path(sys.executable).with_name("gear-agent"))
     words = [agent, "join", "--from", str(source), "--device", str(made), "--state", str(folder / "state")]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done.stderr
     return made
 
@@ -100,7 +101,7 @@ def test_a_device_joins_the_processes_of_the_compose_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GEARTRAIN_KEYS", str(tmp_path / "keys"))  # a joined device runs signed code alone
-    subprocess.run([sys.executable, "-m", "geartrain_client.cli", "key", "new"], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "geartrain_client.cli", "key", "new"], check=True, timeout=WAIT_S)
     (tmp_path / "heat.py").write_text(FLOW, encoding="utf-8")
     highs = write_readings(tmp_path / "d1.csv", range(5), 3)
     postgres.database("geartrain")

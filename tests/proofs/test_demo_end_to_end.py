@@ -22,9 +22,9 @@ from geartrain_cloud.sinks.tables import rows
 from geartrain_examples.stocks.data import write_sample
 from tests.demo.path_run import hops, kill_9, processes, tables_of, wait_until
 from tests.demo.reference import drawdown_rows
+from tests.waiting import WAIT_S
 
 GEAR = str(Path(sys.executable).with_name("gear"))
-RUN_S = 280
 ACCOUNTS = re.compile(
     r"accounts: ([\d,]+) rows spooled, each in the log and in the tables once: lost 0, doubled 0"
 )
@@ -83,7 +83,7 @@ def test_gear_run_equals_pandas(sample: Path, prices: pd.DataFrame, period: str,
         str(tmp_path),
     ]
     run = [GEAR, "run", "geartrain_examples.stocks.flow:flow", *options]
-    subprocess.run(run, capture_output=True, timeout=60, check=True)
+    subprocess.run(run, capture_output=True, timeout=WAIT_S, check=True)
     assert (tmp_path / "drawdown.json").read_bytes() == expected(prices, period)
     assert (tmp_path / "drawdown_all.json").read_bytes() == expected(prices, "all")
 
@@ -104,7 +104,7 @@ def test_all_on_the_devices_while_each_process_is_killed_once_in_mid_replay(
             wait_until("more is logged", lambda before=before: hops(places).logged > before, running)  # type: ignore[misc]
         wait_until("Spark has taken it up", lambda: hops(places).to_process > 0, running)
         kill_9(places, "spark", running)
-        assert running.wait(RUN_S) == 0, (tmp_path / "gear.log").read_text()
+        assert running.wait(WAIT_S) == 0, (tmp_path / "gear.log").read_text()
     finally:
         running.kill()
         running.wait()
@@ -117,6 +117,6 @@ def test_all_on_the_devices_while_each_process_is_killed_once_in_mid_replay(
     restarts = {name: one["restarts"] for name, one in processes(places).items()}
     assert all(restarts[name] == 1 for name in ("control", "broker", "ingest", "spark"))
     # A run that is over is not run again.
-    again = subprocess.run(command(tmp_path), capture_output=True, text=True, timeout=60, check=False)
+    again = subprocess.run(command(tmp_path), capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "out.json").read_bytes() == expected(prices, "year")

@@ -30,6 +30,7 @@ from tests.demo.path_run import (
     wait_until,
     write_prices,
 )
+from tests.waiting import WAIT_S
 
 ODD = "Ö/ \u202e<b>'\""
 GOOD = [
@@ -114,7 +115,7 @@ def stopped_by_ctrl_c(arguments: list[str], places: PlatformPlaces) -> None:
         wait_until("an agent is started", lambda: len(set(pids(places)) - former) >= 4, process)
         running = pids(places)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130
     assert f"to go on: gear demo stocks --state {places.folder}" in " ".join(said.split())
     assert not any(map(is_running, running))
@@ -159,10 +160,10 @@ def check_page(common: list[str], frame: pd.DataFrame) -> None:
         address = next(line for line in process.stdout if line.startswith("page: ")).split()[1]
         assert address.startswith("http://127.0.0.1:")
         url = f"{address}api/report/{quote(ODD, safe='')}?period=2020"
-        with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310
+        with urllib.request.urlopen(url, timeout=WAIT_S) as answer:  # noqa: S310
             report = json.load(answer)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=WAIT_S) == 0
     row = next(
         row
         for row in json.loads(expected_bytes(frame, "year"))
@@ -176,7 +177,7 @@ def test_sample_needs_its_package(tmp_path: Path) -> None:
         "import sys; sys.modules['bokeh_sampledata'] = None; from geartrain_client.cli import main; "
         "sys.exit(main(['demo', 'stocks', '--state', sys.argv[1]]))"
     )
-    run = partial(subprocess.run, capture_output=True, text=True, timeout=60, check=False)
+    run = partial(subprocess.run, capture_output=True, text=True, timeout=WAIT_S, check=False)
     done = run([gear_command()[0], "-c", code, str(tmp_path / "state")])
     assert done.returncode == 2
     assert done.stderr.startswith(

@@ -17,18 +17,18 @@ import pytest
 from geartrain_cloud.broker import free_port
 from tests.docs.readme_chapter import Shell, minutes, wait_until_up
 from tests.tidy.source import ROOT
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.mosquitto]
 
 CHAPTER = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8").partition("### On real devices")[0]
 COMMANDS = [line for block in CHAPTER.split("```")[1::2] for line in block.splitlines() if line.strip()]
 DEVICES = ("hall", "yard", "boiler")
-ROWS_S = 150.0
 
 
 def rows_until(shell: Shell, table: str, sensor: str) -> dict[tuple[str, int], tuple[int, float, float]]:
     """The rows of a table once one of `sensor` is there."""
-    deadline = time.monotonic() + ROWS_S
+    deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         said = csv.DictReader(io.StringIO(shell.run(f"gear table heat {table} --csv")))
         found = {

@@ -15,6 +15,7 @@ import pytest
 from tests.docs.readme_chapter import run_chapter
 from tests.packaging.environments import environment
 from tests.tidy.source import ROOT
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -33,7 +34,7 @@ def build(sources: Path, output: Path, *parts: str) -> Path:
     """Wheels and sdists of these parts, of all where none is named."""
     variables = os.environ | {"PYTHON": sys.executable, "SOURCE_DATE_EPOCH": "1767225600"}
     command = [str(sources / "scripts" / "dist"), str(output), *parts]
-    subprocess.run(command, env=variables, check=True, timeout=300)
+    subprocess.run(command, env=variables, check=True, timeout=WAIT_S)
     return output
 
 

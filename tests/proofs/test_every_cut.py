@@ -36,6 +36,7 @@ from tests.demo.path_run import (
     wait_until,
 )
 from tests.demo.whole_app import run_to_the_end
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -101,7 +102,7 @@ def test_kills_while_spark_keeps_state_and_ctrl_c_leave_the_bytes_as_they_are(
         wait_until("the new host goes on", lambda: hops(places).processed > processed, process)
         running = pids(places)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=WAIT_S)
     assert process.returncode == 130
     assert not any(map(is_running, running))
     assert hops(places).read < SAMPLE_ROWS

@@ -21,6 +21,7 @@ from geartrain_client.flash.target import Target
 from geartrain_client.flash.wheels import collect
 from tests.programs import SYSTEM_PYTHON, system_python
 from tests.proofs.clean_root import CleanRoot
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.systemd]
 
@@ -256,7 +257,7 @@ def _end_when_ready(process: subprocess.Popen[str], notes: socket.socket) -> Non
             said = notes.recv(4096)
     finally:
         process.terminate()
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=WAIT_S)
     assert process.returncode == 0, errors
 
 

@@ -17,6 +17,7 @@ import pytest
 from geartrain_cloud.hosting.main import EXIT_FAILED
 from tests.process.shim import can_mount
 from tests.proofs.test_hosting_processes import Process, process
+from tests.waiting import WAIT_S
 
 __all__ = ["process"]
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -53,7 +54,7 @@ def fill(folder: Path) -> Path:
 def forbid_growth(process: Process, host: subprocess.Popen[str]) -> None:
     """Let no file grow that the host's own process writes, until it has ended with a sentence."""
     resource.prlimit(host.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
-    assert host.wait(120) == EXIT_FAILED
+    assert host.wait(WAIT_S) == EXIT_FAILED
 
 
 def test_a_flow_whose_tables_have_no_room_is_held_and_the_others_go_on(process: Process) -> None:
@@ -85,7 +86,7 @@ def test_a_flow_whose_tables_have_no_room_is_held_and_the_others_go_on(process: 
         full.assert_tables(wanted.tables("mill0.1"))
         good.assert_tables(wanted.tables("mill1.1"))
         host.terminate()
-        assert host.wait(60) == 0
+        assert host.wait(WAIT_S) == 0
 
 
 def test_a_host_without_room_ends_with_a_sentence_and_the_next_goes_on_exactly(process: Process) -> None:
@@ -102,7 +103,7 @@ def test_a_host_without_room_ends_with_a_sentence_and_the_next_goes_on_exactly(p
             log.append(2_000)
         if can_mount():
             ballast = fill(wanted.state)
-            assert host.wait(120) == EXIT_FAILED
+            assert host.wait(WAIT_S) == EXIT_FAILED
             last = (wanted.folder / "said-0").read_text().splitlines()[-1]
             assert last.startswith("gear-spark: ")
             assert "No space left on device" in last
@@ -112,6 +113,6 @@ def test_a_host_without_room_ends_with_a_sentence_and_the_next_goes_on_exactly(p
         host = process.start()
         process.until(lambda: all(wanted.is_through(log.instance) for log in logs))
         host.terminate()
-        assert host.wait(60) == 0
+        assert host.wait(WAIT_S) == 0
     for log in logs:
         log.assert_tables(wanted.tables(log.instance))

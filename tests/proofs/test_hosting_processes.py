@@ -14,10 +14,9 @@ import pytest
 
 from geartrain_cloud.hosting.main import EXIT_REFUSED
 from tests.hosting.hosted import Wanted
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
-
-WAIT_S = 180.0
 
 
 class Process:
@@ -73,7 +72,7 @@ def test_it_goes_on_exactly_after_kill_9(process: Process) -> None:
         [sys.executable, "-m", "geartrain_cloud.hosting.main", "--state", str(wanted.folder)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WAIT_S,
         check=False,
     )
     assert refused.returncode == EXIT_REFUSED, refused.stderr
@@ -88,7 +87,7 @@ def test_it_goes_on_exactly_after_kill_9(process: Process) -> None:
     wanted.write()
     process.until(lambda: all(wanted.is_through(f"mill{number}.1") for number in (0, 1, 3)))
     second.terminate()
-    assert second.wait(60) == 0
+    assert second.wait(WAIT_S) == 0
     for log in (*logs[:2], fourth):
         log.assert_tables(wanted.tables(log.instance))
     assert {path.name for path in (wanted.state / "groups").iterdir()} == {"all", "own-mill1.1"}

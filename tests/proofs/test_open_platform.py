@@ -28,6 +28,7 @@ from geartrain_edge.parent.config import read_device
 from tests.control.platform_client import client_of
 from tests.proofs.test_platform import FLOW, gear, until, until_ended, write_readings
 from tests.supervisor.test_up import pids, platform
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.mosquitto]
 
@@ -49,7 +50,7 @@ def join(state: Path, name: str, folder: Path, python: str = sys.executable) -> 
     assert line[:2] == ["gear-agent", "join"]
     file = folder / name / "device.toml"
     command = [python, *AGENT, *line[1:], "--device", str(file)]
-    done = subprocess.run(command, check=False, timeout=60, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, timeout=WAIT_S, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return file
 
@@ -76,7 +77,7 @@ def running(file: Path, where: Path, python: str = sys.executable) -> Iterator[s
             yield process
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(60)
+            process.wait(WAIT_S)
 
 
 class Held:
@@ -118,7 +119,7 @@ async def is_revoked_for_good(revoke: list[str], lost: Held, other: Held) -> Non
     await asyncio.wait_for(is_open.wait(), 60)
     await asyncio.to_thread(subprocess.run, revoke, check=True, capture_output=True)
     assert await asyncio.wait_for(ends, 60)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT_S
     while not await other.is_let_in():
         assert time.monotonic() < deadline
     for _ in range(5):
@@ -132,7 +133,7 @@ def test_devices_join_renew_and_are_revoked_and_no_row_is_lost(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GEARTRAIN_KEYS", str(tmp_path / "keys"))  # a joined device runs signed code alone
-    subprocess.run([sys.executable, "-m", "geartrain_client.cli", "key", "new"], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "geartrain_client.cli", "key", "new"], check=True, timeout=WAIT_S)
     (tmp_path / "heat.py").write_text(FLOW, encoding="utf-8")
     files = {name: tmp_path / f"{name}.csv" for name in ("truck-1", "here")}
     highs = write_readings(files["truck-1"], range(4), 1) | write_readings(files["here"], range(4, 9), 2)

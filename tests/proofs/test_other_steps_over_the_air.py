@@ -28,6 +28,7 @@ from tests.proofs.test_open_platform import AGENT, LIFE_S, join, open_platform
 from tests.proofs.test_platform import gear, until, until_ended
 from tests.proofs.test_platform_device_revisions import FIRST, NAME, SECOND, Gone, World, expected
 from tests.supervisor.test_up import platform
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.mosquitto]
 
@@ -59,7 +60,7 @@ class Truck:
     def end(self, by: signal.Signals = signal.SIGTERM) -> None:
         if self._process is not None:
             self._process.send_signal(by)
-            self._process.wait(60)
+            self._process.wait(WAIT_S)
             self._process = None
 
     def kill_once(self, name: str, words: str) -> None:
@@ -132,7 +133,7 @@ def test_joined_devices_get_other_steps_though_one_is_killed_at_each_step_and_on
         d1, d2 = trucks["d1"], trucks["d2"]
         own = [f"--device-set={name}:readings.path={path}" for name, path in world.files.items()]
         world.install(FIRST)
-        gear(state, "submit", project, "--name", "meadow", "--cut", "sums,high", *own, "--timeout", "4m")
+        gear(state, "submit", project, "--name", "meadow", "--cut", "sums,high", *own, "--timeout", "10m")
         world.grow(100)
         until(lambda: client.get("/apps/meadow/tables/each?limit=10000")["rows"], "rows")
         d2.end()

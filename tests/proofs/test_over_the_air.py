@@ -19,6 +19,7 @@ from tests.control.platform_client import Client, client_of
 from tests.proofs.test_open_platform import join, open_platform, running
 from tests.proofs.test_platform import until_ended
 from tests.supervisor.test_up import platform
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -88,7 +89,7 @@ def gear(state: Path, keys: Path, *arguments: str, code: int = 0) -> str:
         env={**os.environ, KEYS: str(keys)},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=WAIT_S,
         check=False,
         cwd=keys,
     )

@@ -22,10 +22,10 @@ import pytest
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from tests.control.platform_client import Client, client_of
 from tests.supervisor.test_up import is_alive, pids, platform
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
-LIMIT_S = 240.0
 FLOW = """
 from geartrain import Context, Flow, Record, State, Table, Task
 from geartrain_devices.csv_replay import CsvReplay
@@ -74,7 +74,7 @@ def gear(state: Path, *arguments: str) -> str:
         [sys.executable, "-m", "geartrain_client.cli", *arguments, "--state", str(state)],
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=WAIT_S,
         check=False,
         cwd=state.parent,
     )
@@ -83,7 +83,7 @@ def gear(state: Path, *arguments: str) -> str:
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + WAIT_S
     while not (found := condition()):
         assert time.monotonic() < deadline, f"it took too long: {what}"
         time.sleep(0.1)

@@ -26,6 +26,7 @@ from tests.control.platform_client import Client, client_of
 from tests.proofs.test_platform import gear, until_ended
 from tests.proofs.test_platform_revisions import FLOW
 from tests.supervisor.test_up import pids, platform, until, until_restarted
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -66,7 +67,7 @@ class Fleet:
     def ask(self, *arguments: str) -> Any:
         """What a command says while the files grow beside it."""
         with self.growing():
-            return json.loads(gear(self.state, *arguments, "--timeout", "4m", "--json"))
+            return json.loads(gear(self.state, *arguments, "--timeout", "10m", "--json"))
 
     @contextmanager
     def growing(self, every_s: float = 0.1, most: int = RECORDS_MAX) -> Iterator[None]:
@@ -90,7 +91,7 @@ class Fleet:
         """Why a command is refused, in its own words."""
         command = [sys.executable, "-m", "geartrain_client.cli", *arguments, "--state", str(self.state)]
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=240, check=False, cwd=self.state.parent
+            command, capture_output=True, text=True, timeout=WAIT_S, check=False, cwd=self.state.parent
         )
         assert done.returncode != 0
         assert "Traceback" not in done.stderr
@@ -167,7 +168,7 @@ def test_devices_with_different_cuts_move_a_step_while_they_send(fleet: Fleet) -
         # What an agent really takes is more than this, so that a device goes down by itself.
         fleet.ask("cut", "meadow", "adaptive", "--devices", "d3", "--capacity", "0.001")
         with fleet.growing(0.5, RECORDS_MAX + 480):
-            until(lambda: cuts_of(client).get("d3") == "cloud", "d3 with the cut that takes least", 240)
+            until(lambda: cuts_of(client).get("d3") == "cloud", "d3 with the cut that takes least")
         (move,) = client.get("/apps/meadow")["adaptive"]["moves"]
         assert (move["device"], move["before"], move["cut"]) == ("d3", "doubled", "cloud")
         assert "records/s it takes" in move["why"]

@@ -30,6 +30,7 @@ from tests.control.platform_client import client_of
 from tests.proofs.test_platform import gear, until, until_ended
 from tests.proofs.test_platform_revisions import FLOW, PROJECT
 from tests.supervisor.test_up import is_alive, pids, platform
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -194,11 +195,11 @@ def test_devices_get_other_steps_and_the_former_ones_back_though_agents_and_inge
     with platform(state):
         client = client_of(state)
         new = [sys.executable, "-m", "geartrain_client.cli", "key", "new", "--name", "alice"]
-        subprocess.run(new, check=True, capture_output=True, timeout=240)
+        subprocess.run(new, check=True, capture_output=True, timeout=WAIT_S)
         for name in DEVICES:
             gear(state, "device", "add", name, "--local")
         own = [f"--device-set={name}:readings.path={path}" for name, path in world.files.items()]
-        gear(state, "submit", project, "--name", "meadow", "--cut", "sums,high", *own, "--timeout", "4m")
+        gear(state, "submit", project, "--name", "meadow", "--cut", "sums,high", *own, "--timeout", "10m")
         world.grow(100)
         world.install(SECOND)
         said = " ".join(gear(state, "update", "meadow", project, "--cut", "counts", "--dry-run").split())
@@ -206,17 +207,17 @@ def test_devices_get_other_steps_and_the_former_ones_back_though_agents_and_inge
             assert words in said
         with world.growing():
             deaths = beside(lambda: world.kill_ingest(2), lambda: world.kill_agent("d1", 2))
-            gear(state, "update", "meadow", project, "--cut", "counts", "--timeout", "4m")
+            gear(state, "update", "meadow", project, "--cut", "counts", "--timeout", "10m")
             for death in deaths:
-                death.join(240)
+                death.join(WAIT_S)
         until(lambda: client.get("/apps/meadow")["crossing"] is None, "all have gone over")
         world.grow(100)
         world.install(FIRST)
         with world.growing():
             deaths = beside(lambda: world.kill_ingest(3), lambda: world.kill_agent("d2", 3))
-            gear(state, "rollback", "meadow", "--timeout", "4m")
+            gear(state, "rollback", "meadow", "--timeout", "10m")
             for death in deaths:
-                death.join(240)
+                death.join(WAIT_S)
         until(lambda: client.get("/apps/meadow")["crossing"] is None, "all have gone back")
         assert client.get("/apps/meadow")["cut"] == "sums,high"
         (newest, *_) = json.loads(gear(state, "revisions", "meadow", "--json"))

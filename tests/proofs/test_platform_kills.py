@@ -35,10 +35,10 @@ from geartrain_cloud.platform.runs import runs_with_tables, served_run, tables_o
 from geartrain_cloud.sinks.tables import rows
 from tests.control.platform_client import Client
 from tests.supervisor.test_up import is_alive, own_port, pids
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
-LIMIT_S = 480.0
 POLL_S = 0.02
 DEVICES = ("d1", "d2")
 ROWS, ROWS_SLOW, SLOW = 400, 20_000, 10.0
@@ -213,7 +213,7 @@ class Platform:
 
     def ask(self, method: str, path: str, body: Any = None, key: str = "") -> tuple[int, Any]:
         """Ask control, as often as it takes until it answers."""
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + WAIT_S
         while True:
             try:
                 door, token = read_report(self.places.door), self.places.token.read_text().strip()
@@ -225,7 +225,7 @@ class Platform:
 
     def until(self, what: str, done: Callable[[], Any], poll_s: float = 0.25) -> Any:
         """Wait for something, and say how the platform is where it does not come."""
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + WAIT_S
         while not (found := done()):
             if time.monotonic() > deadline:
                 apps, status = self.ask("GET", "/apps"), read_report(self.places.spark_status)

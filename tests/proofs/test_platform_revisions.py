@@ -20,6 +20,7 @@ from geartrain_cloud.platform.places import PlatformPlaces
 from tests.control.platform_client import Client, client_of
 from tests.proofs.test_platform import gear, until, until_ended
 from tests.supervisor.test_up import platform
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -183,10 +184,12 @@ def test_an_app_goes_over_and_back_while_its_device_sends(
     with platform(state):
         client = client_of(state)
         new = [sys.executable, "-m", "geartrain_client.cli", "key", "new", "--name", "alice"]
-        subprocess.run(new, check=True, capture_output=True, timeout=240)
+        subprocess.run(new, check=True, capture_output=True, timeout=WAIT_S)
         gear(state, "device", "add", "d1", "--local")
         path = f"readings.path={world.file}"
-        gear(state, "submit", project, "--name", "meadow", "--cut", "cloud", "--set", path, "--timeout", "4m")
+        gear(
+            state, "submit", project, "--name", "meadow", "--cut", "cloud", "--set", path, "--timeout", "10m"
+        )
         world.grow(200)
         world.until_in_tables(client)
         world.install(SECOND)
@@ -194,12 +197,12 @@ def test_an_app_goes_over_and_back_while_its_device_sends(
         said = " ".join(gear(state, "update", "meadow", project, "--dry-run").split())
         for words in ("counts attached", "high removed", "sums same kept", "table warm: stays as it is"):
             assert words in said
-        gear(state, "update", "meadow", project, "--timeout", "4m")
+        gear(state, "update", "meadow", project, "--timeout", "10m")
         world.grow(150)
         world.until_in_tables(client)
         world.install(FIRST)
         world.grow(80)
-        gear(state, "rollback", "meadow", "--timeout", "4m")
+        gear(state, "rollback", "meadow", "--timeout", "10m")
         listed = json.loads(gear(state, "revisions", "meadow", "--json"))
         assert [(one["number"], one["state"]) for one in listed] == [
             (3, "in force"),

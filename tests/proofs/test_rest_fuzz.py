@@ -27,9 +27,9 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.control.platform_client import Client, control_process
 from tests.tidy.source import ROOT
+from tests.waiting import WAIT_S
 
 EXAMPLES = 8
-WAIT_S = 60.0
 THERE = {"name": "stocks", "device": "d1", "table": "drawdowns", "step": "drawdown"}
 """What the platform has, so that a request gets beyond 404."""
 CHECKS = [

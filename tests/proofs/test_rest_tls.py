@@ -14,7 +14,8 @@ import pytest
 from geartrain_cloud.broker import free_port
 from geartrain_cloud.platform.places import PlatformPlaces
 from tests.control.platform_client import client_of
-from tests.supervisor.test_up import LIMIT_S, platform
+from tests.supervisor.test_up import platform
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
@@ -29,7 +30,7 @@ def gear(folder: Path, told: dict[str, str], *words: str) -> subprocess.Complete
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=WAIT_S,
         check=False,
     )
 
@@ -43,7 +44,7 @@ def test_another_machine_drives_a_platform_over_https(tmp_path: Path) -> None:
         f"mqtt_port = {free_port()}\ndevice_port = {free_port()}\n"
     )
     with platform(state):
-        url = client_of(state, LIMIT_S).url
+        url = client_of(state, WAIT_S).url
         shutil.copy(state / "fleet" / "ca.pem", elsewhere / "ca.pem")
         shutil.copy(PlatformPlaces(state).token, elsewhere / "token")
         told = {"GEARTRAIN_URL": url, "GEARTRAIN_TOKEN_FILE": "token"}

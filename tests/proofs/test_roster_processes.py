@@ -23,11 +23,11 @@ from tests.process.brokers import HOST, Mosquitto
 from tests.process.flows import check_of, is_poison
 from tests.process.programs import Program
 from tests.process.world import COMMIT, UPLINK
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
 RECORDS, A_SECOND = 300, 60.0
-LIMIT_S = 300.0
 KILLS = 8
 READY = "ready with term"
 GOOD = [number for number in range(RECORDS) if not is_poison(number)]
@@ -97,7 +97,7 @@ class Platform:
         )
 
     async def until(self, condition: Any, what: str) -> None:
-        deadline_s = asyncio.get_running_loop().time() + LIMIT_S
+        deadline_s = asyncio.get_running_loop().time() + WAIT_S
         while not condition():
             assert asyncio.get_running_loop().time() < deadline_s, f"{what}\n{self.ingest.words()[-3_000:]}"
             await asyncio.sleep(0.2)

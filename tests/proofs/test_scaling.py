@@ -19,8 +19,8 @@ from tests.hosting.hosted import Hosting, Wanted
 from tests.hosting.mill_log import MillLog
 from tests.hosting.test_scaling import APP, assert_tables, expected, river
 from tests.proofs.test_hosting_processes import Process
+from tests.waiting import WAIT_S
 
-WAIT_S = 600.0
 """For a step: each has the host start anew."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]

@@ -21,6 +21,7 @@ from tests.control.platform_client import Client, client_of
 from tests.proofs.test_open_platform import join, open_platform, running
 from tests.proofs.test_platform import until
 from tests.supervisor.test_up import pids, platform
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.mosquitto]
 
@@ -45,7 +46,7 @@ def gear(state: Path, keys: Path, *arguments: str, value: str = "") -> str:
         input=value,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=WAIT_S,
         check=False,
         cwd=keys,
     )

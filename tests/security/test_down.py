@@ -27,12 +27,12 @@ from geartrain_examples.control_loop.flow import command
 from tests.down.parts import Finished, Parts
 from tests.down.test_processes import Playing, minute
 from tests.security.fleet import Secured, secured
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
 DEVICES = ("tank-1", "tank-22")
 MINUTES = 8
-LIMIT_S = 120.0
 
 
 def show(config: Path, table: dict[str, object]) -> None:
@@ -41,7 +41,7 @@ def show(config: Path, table: dict[str, object]) -> None:
 
 
 def until(holds: Callable[[], bool], supervisor: Supervisor) -> None:
-    deadline_s = time.monotonic() + LIMIT_S
+    deadline_s = time.monotonic() + WAIT_S
     while not holds():
         assert time.monotonic() < deadline_s, {n: c.state for n, c in supervisor.children.items()}
         supervisor.check()

@@ -18,6 +18,7 @@ from geartrain_cloud.certs import CLOUD, DEVICE
 from geartrain_cloud.log.reader import LogReader
 from tests.cloud.fleet import TestDevice, prices
 from tests.security.fleet import Secured, secured
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
@@ -87,7 +88,7 @@ def test_a_device_delivers_over_mutual_tls_and_a_forger_does_not(tmp_path: Path)
         agent = run("geartrain_edge.agent.process", write_agent(broker, tmp_path / "edge", "d1", "d1"))
         try:
             broker.reload()  # as after a revocation: whoever is connected connects again by himself
-            assert agent.wait(timeout=120) == 0, (tmp_path / "edge" / "d1-d1.log").read_text()
+            assert agent.wait(timeout=WAIT_S) == 0, (tmp_path / "edge" / "d1-d1.log").read_text()
             asyncio.run(forge(broker.net(DEVICE, "d2")))
             asyncio.run(lie(broker.net(DEVICE, "d1")))
             time.sleep(1)
@@ -96,7 +97,7 @@ def test_a_device_delivers_over_mutual_tls_and_a_forger_does_not(tmp_path: Path)
             end(forger)
             end(agent)
             ingest.terminate()
-            assert ingest.wait(timeout=60) == 0
+            assert ingest.wait(timeout=WAIT_S) == 0
     logged = [one for one in prices(LogReader(tmp_path / "cloud" / "log")) if one is not None]
     assert sorted(logged) == [n + 0.5 for n in range(ROWS)]
     status = json.loads((tmp_path / "cloud" / "log" / "status.json").read_bytes())

@@ -14,6 +14,7 @@ from geartrain.adapters.toml_text import to_toml
 from geartrain_cloud.broker import choose_broker, wait_until_ready
 from geartrain_cloud.log.reader import LogReader
 from tests.cloud.fleet import prices
+from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +42,7 @@ def test_the_watch_sees_what_it_is_for(tmp_path: Path) -> None:
     (tmp_path / "guilty.py").write_text(GUILTY)
     command = [sys.executable, "-m", "tests.security.watched", str(tmp_path / "report"), "guilty"]
     path = f"{ROOT}:{tmp_path}"
-    subprocess.run(command, check=True, cwd=ROOT, env={"PYTHONPATH": path}, timeout=60)
+    subprocess.run(command, check=True, cwd=ROOT, env={"PYTHONPATH": path}, timeout=WAIT_S)
     seen = json.loads((tmp_path / "report").read_text())
     found = {one.partition(" ")[0] for one in seen if "guilty.py" in one}
     assert found >= {"marshal.loads", "pickle.find_class", "compile", "exec"}
@@ -64,7 +65,7 @@ def test_agent_and_ingest_execute_nothing_that_they_read(
     serving = subprocess.Popen(broker.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     reports = {name: tmp_path / f"{name}.json" for name in ("agent", "ingest")}
     try:
-        wait_until_ready(broker.host, broker.port, timeout_s=60)
+        wait_until_ready(broker.host, broker.port, timeout_s=WAIT_S)
         ingest = watched(
             reports["ingest"], "geartrain_cloud.ingest.main", "--config", str(tmp_path / "ingest.toml")
         )
@@ -72,9 +73,9 @@ def test_agent_and_ingest_execute_nothing_that_they_read(
             sent = watched(
                 reports["agent"], "geartrain_edge.agent.process", "--config", str(tmp_path / "agent.toml")
             )
-            assert sent.wait(timeout=120) == 0
+            assert sent.wait(timeout=WAIT_S) == 0
             ingest.terminate()
-            assert ingest.wait(timeout=60) == 0
+            assert ingest.wait(timeout=WAIT_S) == 0
         finally:
             ingest.kill()
             ingest.wait()
@@ -92,6 +93,6 @@ def test_a_whole_flow_in_one_process_executes_nothing_that_it_reads(tmp_path: Pa
     csv, report = tmp_path / "prices.csv", tmp_path / "report.json"
     csv.write_text('symbol,date,price\nA,2020-01-01,8\n"__import__(""os"")",2020-01-02,9\nB,eval(1),1\n')
     arguments = ("run", FLOW, "--set", f"quotes.path={csv}", "--output", str(tmp_path / "out"))
-    assert watched(report, "geartrain_client.cli", *arguments).wait(timeout=120) == 0
+    assert watched(report, "geartrain_client.cli", *arguments).wait(timeout=WAIT_S) == 0
     assert (tmp_path / "out" / "tables.sqlite").exists()
     assert json.loads(report.read_text()) == []

@@ -22,8 +22,8 @@ from geartrain_cloud.spark.shards import SHARDS
 from geartrain_cloud.spark.streams import LogInput, RunningQuery
 from tests.spark.flows import Reading, sums_flow
 from tests.spark.log_writer import LogWriter
+from tests.waiting import WAIT_S
 
-WAIT_S = 300
 DEVICES = 3
 
 

@@ -18,8 +18,8 @@ from geartrain_cloud.spark.status import is_flushed
 from geartrain_cloud.spark.streams import LogInput, RunningQuery, dropped_rows
 from tests.spark.case_log import Logged
 from tests.spark.log_writer import LogWriter
+from tests.waiting import WAIT_S
 
-WAIT_S = 400.0
 SHARDS = 3
 
 

@@ -27,9 +27,9 @@ from geartrain_cloud.spark.errors import BreakerError
 from geartrain_cloud.spark.shards import SHARDS
 from tests.spark.flows import Reading
 from tests.spark.log_writer import LogWriter
+from tests.waiting import WAIT_S
 
 ROOT = Path(__file__).parents[2]
-WAIT_S = 180.0
 
 
 class DriverProcess:
@@ -115,7 +115,7 @@ def test_it_stops_while_it_waits_for_the_log(driver: DriverProcess) -> None:
     driver.wait(lambda: driver.status().get("state") == "waiting")
     time.sleep(0.3)
     process.terminate()
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=WAIT_S)[1]
     assert process.returncode == 0, said
     assert "waiting for ingest to make its log in" in said
     assert driver.status()["state"] == "stopped"
@@ -124,7 +124,7 @@ def test_it_stops_while_it_waits_for_the_log(driver: DriverProcess) -> None:
 def test_it_gives_up_without_a_log(driver: DriverProcess) -> None:
     driver.config.write_text(driver.config.read_text().replace("log_wait_s = 30", "log_wait_s = 1"))
     process = driver.start()
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=WAIT_S)[1]
     assert process.returncode == 1
     assert said.splitlines()[-1].startswith("driver: there is no log in ")
     assert "start gear-ingest" in said
@@ -134,7 +134,7 @@ def test_it_gives_up_without_a_log(driver: DriverProcess) -> None:
 def test_wrong_config_is_one_sentence_and_code_2(driver: DriverProcess) -> None:
     driver.config.write_text(driver.config.read_text().replace("flows:flow", "flows:nothing"))
     process = driver.start()
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=WAIT_S)[1]
     assert process.returncode == 2
     assert said.startswith(f"driver: {driver.config}: flow: ")
     assert len(said.splitlines()) == 1
@@ -147,7 +147,7 @@ def test_another_revision_is_refused_by_what_differs_and_reset_begins_anew(drive
     held = msgspec.structs.replace(revision, code=Code("tests", files))
     write_revision(config.state, held)
     process = driver.start()
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=WAIT_S)[1]
     assert process.returncode == 3
     assert said.startswith(f"driver: the checkpoints in {config.state} were made by another revision of flow")
     assert "sums (file tests/spark/flows.py has changed): " in said
@@ -155,12 +155,12 @@ def test_another_revision_is_refused_by_what_differs_and_reset_begins_anew(drive
     assert len(said.splitlines()) == 1
     driver.config.write_text(driver.config.read_text().replace("log_wait_s = 30", "log_wait_s = 1"))
     process = driver.start("--reset")
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=WAIT_S)[1]
     assert "there is no log in" in said
     mended = f'mended = "{revision.code.hash[:12]}"\n'
     driver.config.write_text(mended + driver.config.read_text())
     process = driver.start()
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=WAIT_S)[1]
     assert "going on with changed files (file tests/spark/flows.py has changed)" in said
     assert "there is no log in" in said
     assert read_revision(config.state) == revision
@@ -175,7 +175,7 @@ def test_a_query_that_its_dead_letters_stopped_ends_the_driver_before_spark_star
     with pytest.raises(BreakerError):
         Breaker("keyed", checkpoint).count(400, 400, "why")
     process = driver.start()
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=WAIT_S)[1]
     assert process.returncode == 2
     assert said.startswith("driver: query 'keyed' stopped: 400 dead letters of 400 records")
     assert len(said.splitlines()) == 1

@@ -30,6 +30,7 @@ from geartrain_cloud.spark.whole import TORN_FILE, check_whole
 from tests.spark.cloud import Cloud
 from tests.spark.faults.drivers import PRODUCTION, ROOT, Drivers
 from tests.spark.faults.flows import HeldLog, assert_tables, held_flow
+from tests.waiting import WAIT_S
 
 Damage = Callable[[Path], Path]
 
@@ -141,7 +142,7 @@ def test_the_driver_says_so_before_spark_starts(made: Made, tmp_path: Path) -> N
     shutil.copytree(made.cloud.checkpoints(), tmp_path / "state" / "checkpoints")
     path = emptied(newest(drivers.checkpoint / "spark" / "offsets"))
     command = [sys.executable, "-m", PRODUCTION, "--config", str(drivers.config)]
-    ended = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S)
     assert ended.returncode == EXIT_REFUSED
     (said,) = ended.stderr.splitlines()
     assert said.startswith(f"driver: query 'keyed': its checkpoint is not whole, {path}: it is empty; bring")

@@ -39,11 +39,11 @@ from tests.cloud.fleet import running
 from tests.spark.faults.flows import LEFT, RIGHT, assert_tables, held_flow
 from tests.spark.held_devices import NAMES, TURNS, HeldRun, deliver
 from tests.tidy.source import ROOT
+from tests.waiting import WAIT_S
 
 GOLDEN = Path(__file__).parent / "golden" / "held_0_2.tar.xz"
 """What `held_golden.py` has made."""
 FLOW = "tests.spark.faults.flows:flow"
-WAIT_S = 300
 STEPS = ("tables", "flow held", "cursors", "commit")
 
 KILLED = """
@@ -123,7 +123,7 @@ def test_a_log_that_a_query_has_not_read_to_its_end_is_refused(old: Path) -> Non
 def test_killed_in_the_middle_it_is_the_old_log(old: Path, step: str) -> None:
     before = content(old)
     command = [sys.executable, "-c", KILLED, str(old), step]
-    ended = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert content(old) == before
     migrate(old)

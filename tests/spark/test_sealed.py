@@ -14,6 +14,7 @@ from geartrain_cloud.spark.embedded import EmbeddedFragment
 from geartrain_cloud.spark.keyed_stage import KeyedStage
 from geartrain_cloud.spark.sealed import Sealed
 from tests.spark.flows import sums_flow
+from tests.waiting import WAIT_S
 
 _SAYS = """
 import sys
@@ -40,5 +41,5 @@ def test_a_stage_that_is_not_run_imports_nothing_of_the_runtime(tmp_path: Path) 
     stage = KeyedStage(EmbeddedFragment(queries[KEYED], 1, (0, 1)))
     (tmp_path / "stage").write_bytes(CloudPickleSerializer().dumps(stage))  # type: ignore[no-untyped-call]
     asked = [sys.executable, "-c", _SAYS, str(tmp_path / "stage")]
-    said = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=120)
+    said = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=WAIT_S)
     assert said.stdout.splitlines() == ["KeyedStage False False", "EmbeddedFragment True"]

@@ -31,8 +31,8 @@ from geartrain_cloud.spark.status import describe
 from geartrain_cloud.spark.streams import LogInput, RunningQuery, dropped_rows
 from tests.spark.flows import Reading, expected_sums, sums_flow
 from tests.spark.log_writer import LogWriter
+from tests.waiting import WAIT_S
 
-WAIT_S = 120.0
 SECOND = 1_000_000
 T0 = 1_700_000_000 * SECOND
 

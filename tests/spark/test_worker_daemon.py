@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from geartrain_cloud.spark.worker_daemon import PRELOADED
+from tests.waiting import WAIT_S
 
 _SAYS = """
 import os, sys
@@ -24,6 +25,6 @@ print(os.waitpid(child, 0)[1])
 def test_all_is_imported_without_a_thread_and_works_in_a_fork() -> None:
     assert len(set(PRELOADED)) == len(PRELOADED)
     found = subprocess.run(
-        [sys.executable, "-c", _SAYS], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", _SAYS], capture_output=True, text=True, check=True, timeout=WAIT_S
     )
     assert found.stdout.split() == ["1", "True", "0"], found.stderr

@@ -17,13 +17,12 @@ import pytest
 from geartrain_cloud.broker import free_port, is_ready
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from tests.control.platform_client import client_of
+from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.slow
 
-LIMIT_S = 90.0
 
-
-def until(condition: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any:
+def until(condition: Callable[[], Any], what: str, limit_s: float = WAIT_S) -> Any:
     deadline = time.monotonic() + limit_s
     while not (found := condition()):
         assert time.monotonic() < deadline, f"it took too long: {what}"
@@ -87,14 +86,14 @@ def test_a_platform_comes_up_lives_through_kills_and_ends_whole(tmp_path: Path) 
             [sys.executable, "-m", "geartrain_client.cli", "up", "--state", str(tmp_path)],
             capture_output=True,
             text=True,
-            timeout=LIMIT_S,
+            timeout=WAIT_S,
             check=False,
         )
         assert second.returncode == 2
         assert f"a platform runs in {tmp_path} already (process {process.pid})" in second.stderr
         last = pids(tmp_path)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=LIMIT_S)
+        _, said = process.communicate(timeout=WAIT_S)
         assert process.returncode == 0
         assert "control was killed by SIGKILL and is started again (1)" in said
         assert not any(is_alive(pid) for pid in last.values())
@@ -119,11 +118,11 @@ def test_after_a_kill_of_gear_up_the_next_one_goes_on_at_the_same_address(tmp_pa
             [sys.executable, "-m", "geartrain_client.cli", "down", "--state", str(tmp_path)],
             capture_output=True,
             text=True,
-            timeout=LIMIT_S,
+            timeout=WAIT_S,
             check=False,
         )
         assert (down.returncode, down.stdout) == (0, f"the platform in {tmp_path} has ended\n")
-        assert process.wait(LIMIT_S) == 0
+        assert process.wait(WAIT_S) == 0
 
 
 def test_down_without_a_platform_says_so(tmp_path: Path) -> None:
@@ -131,7 +130,7 @@ def test_down_without_a_platform_says_so(tmp_path: Path) -> None:
         [sys.executable, "-m", "geartrain_client.cli", "down", "--state", str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=WAIT_S,
         check=False,
     )
     assert (down.returncode, down.stdout) == (0, f"no platform runs in {tmp_path}\n")
@@ -151,7 +150,7 @@ def test_a_mistake_in_the_configuration_is_one_sentence(tmp_path: Path, text: st
         [sys.executable, "-m", "geartrain_client.cli", "up", "--config", str(tmp_path / "platform.toml")],
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=WAIT_S,
         check=False,
     )
     assert done.returncode == 2

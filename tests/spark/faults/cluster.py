@@ -13,9 +13,9 @@ import pyspark
 
 from geartrain_cloud.spark.java import ensure_java
 from tests.spark.faults.processes import below, command_of
+from tests.waiting import WAIT_S
 
 WORKERS = 2
-WAIT_S = 120.0
 
 
 class Cluster:

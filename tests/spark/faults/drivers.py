@@ -13,9 +13,9 @@ from contextlib import closing
 from pathlib import Path
 
 from geartrain_cloud.spark.compile import KEYED
+from tests.waiting import WAIT_S
 
 ROOT = Path(__file__).parents[3]
-WAIT_S = 900.0
 PRODUCTION = "geartrain_cloud.spark.driver"
 
 

@@ -20,6 +20,7 @@ from geartrain.testing import TestingSource
 from geartrain_cloud.sinks.tables import rows
 from tests.spark.flows import Reading
 from tests.spark.log_writer import LogWriter
+from tests.waiting import WAIT_S
 
 MILLISECOND = 1_000
 T0 = 1_700_000_000_000 * MILLISECOND
@@ -80,7 +81,7 @@ class Gate:
                 draft = place.with_suffix(f".{os.getpid()}")
                 draft.write_text(str(os.getpid()))
                 draft.replace(place)
-                deadline = time.monotonic() + 120
+                deadline = time.monotonic() + WAIT_S
                 while not (folder / f"{reading.sensor}.open").exists() and time.monotonic() < deadline:
                     time.sleep(0.02)
         return True

@@ -29,6 +29,7 @@ from tests.postgres_server import Postgres
 from tests.spark.cloud import Cloud
 from tests.spark.faults.flows import Row
 from tests.spark.flows import Reading, positive
+from tests.waiting import WAIT_S
 
 BAD = 66.5
 """The value at which a store breaks in the middle of its transaction."""
@@ -186,7 +187,7 @@ def server_restarts(stores: Stores) -> list[float]:
     restarted: list[float] = []
 
     def restart() -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + WAIT_S
         with psycopg.connect(stores.server.dsn, autocommit=True) as db:
             busy = "SELECT 1 FROM pg_stat_activity WHERE datname = 'broken' AND wait_event = 'PgSleep'"
             while not db.execute(busy).fetchone() and time.monotonic() < deadline:
