@@ -1,14 +1,17 @@
 """Spark's driver and executors killed with SIGKILL at the worst moments: each row once, in order, as plain
 Python gives them, with timers set and records held in Spark's state when the kill comes.
+
+The driver's points are drawn by the commit; `make proofs-long` takes them all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.drawing import drawn
 from tests.spark.faults.cluster import WORKERS
 from tests.spark.faults.drivers import Drivers
 from tests.spark.faults.flows import HeldLog, held_writer
@@ -25,14 +28,21 @@ def drivers(tmp_path: Path) -> Iterator[Drivers]:
     started.close()
 
 
-def test_a_driver_killed_at_each_point_goes_on_exactly(drivers: Drivers) -> None:
-    """Five lives are killed, each at another point; then the checkpoint is lost, and the sixth makes it again
-    and ends by itself.
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param(drawn("points of the driver", POINTS, 2), id="drawn"),
+        pytest.param(POINTS, id="each", marks=pytest.mark.long),
+    ],
+)
+def test_a_driver_killed_at_points_goes_on_exactly(drivers: Drivers, points: Sequence[str]) -> None:
+    """Each life is killed at another point; then the checkpoint is lost, and one makes it again and ends by
+    itself.
     """
     log = HeldLog(held_writer(drivers.folder / "log"))
-    taken_s = [killed_at(drivers, log, point) for point in POINTS]
+    taken_s = [killed_at(drivers, log, point) for point in points]
     assert lost_and_made_again(drivers, log) > 0
-    assert len(drivers.started) == len(POINTS) + 2
+    assert len(drivers.started) == len(points) + 2
     print("from a driver's start until its first micro-batch:", *(f"{one:.1f} s" for one in taken_s))
 
 
