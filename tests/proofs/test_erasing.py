@@ -1,4 +1,7 @@
-"""What a device sent goes out of a real platform: its log, and by a replay its tables. Rows go by age."""
+"""What a device sent goes out of a real platform: its log, and by a replay its tables. Rows go by age.
+
+Where the platform dies meanwhile is drawn by the commit; `make proofs-long` takes each place.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import csv
 import json
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ import pytest
 from geartrain_cloud.platform.places import PlatformPlaces
 from geartrain_cloud.platform.runs import runs_with_tables, served_run
 from tests.control.platform_client import client_of
+from tests.drawing import drawn
 from tests.proofs.test_platform import gear, until, until_ended
 from tests.supervisor.test_up import is_alive, pids, platform
 
@@ -49,6 +54,8 @@ readings.sink("kept", Table("kept"))
 readings.key_by("room").process("records", Records()).sink("highs", Table("highs", key=("room",)))
 """
 GONE, STAYS = "secret-of-d1", "reading-of-d2"
+DEATHS = ("gear up", "control", "spark")
+"""What is killed while a device goes out of a running platform."""
 
 
 def write_readings(path: Path, sensor: str, base: float) -> list[list[Any]]:
@@ -82,6 +89,7 @@ def stop(process: Any, state: Path) -> None:
     until(lambda: not any(is_alive(pid) for pid in running.values()), "the end of all")
 
 
+@pytest.mark.long
 def test_a_device_goes_out_of_log_and_tables_and_rows_go_by_age(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,8 +141,15 @@ def test_a_device_goes_out_of_log_and_tables_and_rows_go_by_age(
         stop(process, state)
 
 
-def test_a_device_goes_out_of_a_running_platform_that_is_killed_at_each_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "deaths",
+    [
+        pytest.param(drawn("deaths of a purge", DEATHS, 1), id="drawn"),
+        pytest.param(DEATHS, id="each", marks=pytest.mark.long),
+    ],
+)
+def test_a_device_goes_out_of_a_running_platform_that_is_killed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: Sequence[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "heat.py").write_text(FLOW, encoding="utf-8")
@@ -143,18 +158,6 @@ def test_a_device_goes_out_of_a_running_platform_that_is_killed_at_each_step(
     others = write_readings(files["d2"], STAYS, 0.0)
     own = [f"--device-set={name}:readings.path={path}" for name, path in files.items()]
     state = tmp_path / "state"
-    tables = PlatformPlaces(state).tables("heat.1")
-
-    def rows(table: str) -> list[Any]:
-        return list(client_of(state).get(f"/apps/heat/tables/{table}?limit=1000")["rows"])
-
-    def step() -> str:
-        return str(client_of(state).get("/devices/d1/purge")["step"])
-
-    def kill(name: str) -> None:
-        if (pid := pids(state).get(name)) is not None:
-            os.kill(pid, signal.SIGKILL)
-
     with platform(state) as process:
         client = client_of(state)
         for name in files:
@@ -166,25 +169,48 @@ def test_a_device_goes_out_of_a_running_platform_that_is_killed_at_each_step(
         assert planned["rows"] == 300
         made = json.loads(gear(state, "device", "purge", "d1", "--yes", "--no-wait", "--json"))
         assert made["step"] == "stopping"
-        running = pids(state)
-        process.kill()
-        process.wait()
-    until(lambda: not any(is_alive(pid) for pid in running.values()), "the end of all")
-    with platform(state) as process:
-        client_of(state)
-        kill("control")
-        until(lambda: step() != "stopping", "what is erased of files")
-        kill("control")
-        kill("spark")
-        until(lambda: step() == "done", "the end of the purge")
-        assert runs_with_tables(tables) == {served_run(tables)} == {2}
-        until_ended(client_of(state), "heat")
-        assert rows("kept") == sorted(others)
-        highs = {room: max(celsius for _, of, celsius in others if of == room) for _, room, _ in others[:3]}
-        assert {room: celsius for _, room, celsius in rows("highs")} == highs
-        audit = client_of(state).get("/audit?limit=100")["items"]
-        assert [one["device"] for one in audit if one["path"].endswith("/purge")] == ["d1", "d1"]
-        assert json.loads(gear(state, "log", "verify", "--json"))["whole"]
-        stop(process, state)
+        if "gear up" not in deaths:
+            purged(process, state, deaths, others)
+        else:
+            running = pids(state)
+            process.kill()
+            process.wait()
+            until(lambda: not any(is_alive(pid) for pid in running.values()), "the end of all")
+    if "gear up" in deaths:
+        with platform(state) as process:
+            client_of(state)
+            purged(process, state, deaths, others)
     held = {path for path in state.rglob("*") if path.is_file() and GONE.encode() in path.read_bytes()}
     assert held == set()
+
+
+def purged(process: Any, state: Path, deaths: Sequence[str], others: list[list[Any]]) -> None:
+    """What is under way comes to its end, with deaths on the way. Then rows go by age, and all ends."""
+    tables = PlatformPlaces(state).tables("heat.1")
+
+    def rows(table: str) -> list[Any]:
+        return list(client_of(state).get(f"/apps/heat/tables/{table}?limit=1000")["rows"])
+
+    def step() -> str:
+        return str(client_of(state).get("/devices/d1/purge")["step"])
+
+    def kill(name: str) -> None:
+        if name in deaths and (pid := pids(state).get(name)) is not None:
+            os.kill(pid, signal.SIGKILL)
+
+    kill("control")
+    until(lambda: step() != "stopping", "what is erased of files")
+    kill("control")
+    kill("spark")
+    until(lambda: step() == "done", "the end of the purge")
+    assert runs_with_tables(tables) == {served_run(tables)} == {2}
+    until_ended(client_of(state), "heat")
+    assert rows("kept") == sorted(others)
+    highs = {room: max(celsius for _, of, celsius in others if of == room) for _, room, _ in others[:3]}
+    assert {room: celsius for _, room, celsius in rows("highs")} == highs
+    audit = client_of(state).get("/audit?limit=100")["items"]
+    assert [one["device"] for one in audit if one["path"].endswith("/purge")] == ["d1", "d1"]
+    assert json.loads(gear(state, "log", "verify", "--json"))["whole"]
+    gear(state, "retain", "heat", "--tables", "1d")
+    until(lambda: len(rows("kept")) == 1 and not rows("highs"), "rows of January have gone")
+    stop(process, state)
