@@ -1,6 +1,6 @@
 """The long form of the property of mixed cuts: many more random flows against the naive reference.
 
-Devices have cuts of their own, or go from one to another. `make proofs-long` takes four times as many.
+Devices have cuts of their own, or go from one to another. `make proofs-long` takes ten times as many.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from tests.reference.comparison import check_mixed, check_moving
 from tests.reference.flows import Case, cases, split_cases
 
-FLOWS, SPLIT_FLOWS, LONG = 250, 50, 4
+FLOWS, SPLIT_FLOWS, LONG = 100, 20, 10
 CORES = 2
 """What CI has: each takes its part of the flows, from a seed of its own."""
 FIRST_SEED = 100

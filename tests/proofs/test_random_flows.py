@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from tests.reference.comparison import check_case
 from tests.reference.flows import Case, cases
 
-FLOWS, FLOWS_LONG = 1_000, 5_000
+FLOWS, FLOWS_LONG = 400, 5_000
 CORES = 2
 """What CI has: each takes its part of the flows, from a seed of its own."""
 
