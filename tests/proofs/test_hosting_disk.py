@@ -63,15 +63,15 @@ def test_a_flow_whose_tables_have_no_room_is_held_and_the_others_go_on(process: 
     full, good = wanted.add("mill0.1", 0), wanted.add("mill1.1", 1)
     folder = wanted.tables("mill0.1").parent
     with small_disk(folder, SMALL) if can_mount() else nullcontext():
-        full.append(500)
-        good.append(500)
+        full.append(200)
+        good.append(200)
         wanted.write()
         host = process.start()
         process.until(lambda: wanted.is_through("mill0.1") and wanted.is_through("mill1.1"))
         if can_mount():
             ballast = fill(folder)
-            full.append(5_000)
-            good.append(1_000)
+            full.append(1_500)
+            good.append(300)
             process.until(lambda: wanted.status("mill0.1")["state"] == "held")
             process.until(lambda: wanted.is_through("mill1.1"))
             assert "the disk is full" in wanted.status("mill0.1")["why"]
@@ -79,7 +79,7 @@ def test_a_flow_whose_tables_have_no_room_is_held_and_the_others_go_on(process: 
             ballast.unlink()
         else:
             forbid_growth(process, host)
-            full.append(5_000)
+            full.append(1_500)
             host = process.start()
         process.until(lambda: wanted.is_through("mill0.1") and wanted.is_through("mill1.1"))
         assert wanted.status("mill0.1")["state"] == "running"
@@ -95,12 +95,12 @@ def test_a_host_without_room_ends_with_a_sentence_and_the_next_goes_on_exactly(p
     logs = [wanted.add(f"mill{number}.1", number) for number in range(2)]
     with small_disk(wanted.state, HOSTS) if can_mount() else nullcontext():
         for log in logs:
-            log.append(500)
+            log.append(200)
         wanted.write()
         host = process.start()
         process.until(lambda: all(wanted.is_through(log.instance) for log in logs))
         for log in logs:
-            log.append(2_000)
+            log.append(1_000)
         if can_mount():
             ballast = fill(wanted.state)
             assert host.wait(WAIT_S) == EXIT_FAILED

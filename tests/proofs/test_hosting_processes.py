@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from geartrain_cloud.hosting.main import EXIT_REFUSED
+from geartrain_cloud.spark.lock import LOCK_FILE
 from tests.hosting.hosted import Wanted
 from tests.waiting import WAIT_S
 
@@ -57,19 +58,13 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Process
     running.wanted.close()
 
 
-def test_it_goes_on_exactly_after_kill_9(process: Process) -> None:
-    wanted = process.wanted
-    logs = [
-        wanted.add(f"mill{number}.1", number, rows_max=100, isolation=isolation)
-        for number, isolation in enumerate(("shared", "own", "own"))
-    ]
-    for log in logs:
-        log.append(3_000)
-    wanted.write()
-    first = process.start()
-    process.until(lambda: all(wanted.status(log.instance).get("rows") for log in logs[:2]))
+def refuses_another(process: Process) -> None:
+    """A second one on the folder ends with a sentence."""
+    first = process.started[-1]
+    lock = process.wanted.state / LOCK_FILE
+    process.until(lambda: lock.exists() and lock.read_text().strip() == str(first.pid))
     refused = subprocess.run(
-        [sys.executable, "-m", "geartrain_cloud.hosting.main", "--state", str(wanted.folder)],
+        [sys.executable, "-m", "geartrain_cloud.hosting.main", "--state", str(process.wanted.folder)],
         capture_output=True,
         text=True,
         timeout=WAIT_S,
@@ -77,10 +72,24 @@ def test_it_goes_on_exactly_after_kill_9(process: Process) -> None:
     )
     assert refused.returncode == EXIT_REFUSED, refused.stderr
     assert f"(process {first.pid}) runs on" in refused.stderr
+
+
+def test_it_goes_on_exactly_after_kill_9(process: Process) -> None:
+    wanted = process.wanted
+    logs = [
+        wanted.add(f"mill{number}.1", number, rows_max=100, isolation=isolation)
+        for number, isolation in enumerate(("shared", "own", "own"))
+    ]
+    for log in logs:
+        log.append(1_000)
+    wanted.write()
+    first = process.start()
+    process.until(lambda: all(wanted.status(log.instance).get("rows") for log in logs[:2]))
     assert not all(wanted.is_through(log.instance) for log in logs)
     first.kill()
     first.wait()
     second = process.start()
+    refuses_another(process)
     fourth = wanted.add("mill3.1", 3)
     fourth.append(100)
     del wanted.flows["mill2.1"]  # asked while nobody runs

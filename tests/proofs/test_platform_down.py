@@ -21,7 +21,7 @@ from tests.supervisor.test_up import is_alive, pids, platform
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 DEVICES = ("tank-1", "tank-22")
-RECORDS, SPEED = 1_200, 20
+RECORDS, SPEED = 600, 20
 INSTANCES = ("control_loop.1", "again.1")
 
 
