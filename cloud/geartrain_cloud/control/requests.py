@@ -42,6 +42,15 @@ WAIT_S_MAX = 50
 SHOWN_MAX = 1_000
 ROW_KEY_CHARS_MAX = 1_000
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
+_BOOLS = {"true": True, "false": False}
+"""As JSON writes them."""
+_READ = (
+    msgspec.inspect.BoolType,
+    msgspec.inspect.IntType,
+    msgspec.inspect.LiteralType,
+    msgspec.inspect.StrType,
+)
+"""The types of parameters."""
 _FIELD = r" - at `(?:key in )?\$\.?(.*)`$"
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -410,10 +419,31 @@ def _parameters(question: Question, kind: type[Q]) -> Q:
     return kind(**values)
 
 
-def _parameter(name: str, kind: Any, text: str) -> str | int:
+def check_query(kind: type[msgspec.Struct]) -> None:
+    """Raise `TypeError` for parameters of types that no address can be read as: they would stay texts, and
+    the text `false` is true.
+    """
+    for field in msgspec.structs.fields(kind):
+        found = _type_of(field.type)
+        is_bounded = not isinstance(found, msgspec.inspect.IntType) or found.le is not None
+        if not isinstance(found, _READ) or not is_bounded:
+            raise TypeError(f"{kind.__name__}.{field.name}: no parameter is read as {field.type}")
+
+
+def _type_of(kind: Any) -> msgspec.inspect.Type:
+    """What a parameter is where it is there."""
     found = msgspec.inspect.type_info(kind)
     if isinstance(found, msgspec.inspect.UnionType):
-        found = next(one for one in found.types if not isinstance(one, msgspec.inspect.NoneType))
+        return next(one for one in found.types if not isinstance(one, msgspec.inspect.NoneType))
+    return found
+
+
+def _parameter(name: str, kind: Any, text: str) -> str | int | bool:
+    found = _type_of(kind)
+    if isinstance(found, msgspec.inspect.BoolType):
+        if text not in _BOOLS:
+            raise InvalidError(f"{name}: give {' or '.join(_BOOLS)}, not {shown(text)}")
+        return _BOOLS[text]
     if isinstance(found, msgspec.inspect.IntType):
         least, most = found.ge or 0, found.le or 0
         if not _NUMBER.fullmatch(text) or not least <= int(text) <= most:

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from geartrain_cloud.control.answering import Handler, Work, json_answer
 from geartrain_cloud.control.bearers import Role
-from geartrain_cloud.control.requests import NoQuery, declare
+from geartrain_cloud.control.requests import NoQuery, check_query, declare
 from geartrain_cloud.pages.questions import unexpected
 
 Method = Literal["GET", "POST", "PATCH", "PUT"]
@@ -78,8 +78,9 @@ def route(
     for_app: bool = False,
 ) -> Callable[[F], F]:
     """Declare a method as what answers a request; its docstring says what it does. The fields are those of
-    `Route`.
+    `Route`. Raises `TypeError` for parameters that could not be read.
     """
+    check_query(query)
 
     def mark(work: F) -> F:
         said = " ".join((inspect.getdoc(work) or "").split())
