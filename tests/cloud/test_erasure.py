@@ -201,7 +201,7 @@ def test_the_command_says_what_there_is_and_does_it_when_it_is_told(
     assert f"{GONE} is still assigned to {FLOW}: " in said
     assert erasable(tmp_path / "log", GONE).rows == 4
     assert main(["log", "erase", GONE, "--state", state, "--yes"]) == 0
-    assert f"of {FLOW} still hold it: start the platform, then gear replay {FLOW}" in capsys.readouterr().out
+    assert f"of {FLOW} still hold it: gear replay {FLOW}, once the platform runs" in capsys.readouterr().out
     assert main(["log", "erase", GONE, "--state", state, "--yes", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == 0
 

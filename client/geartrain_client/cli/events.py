@@ -80,7 +80,7 @@ def _said(kind: str, said: Mapping[str, Any]) -> str:
             return f"runs {runs}" + (f", {said['wanted']} is wanted" if said.get("wanted") else "")
         case "secret":
             return f"{said.get('name')} was {'removed' if said.get('removed') else 'set'}"
-        case "purge" | "token" | "process":
+        case "purge" | "token" | "process" | "log" | "certificate" | "backup":
             return _said_of_platform(kind, said)
         case "missed":
             return "older events are gone: see gear list and gear device ls"
@@ -101,5 +101,12 @@ def _said_of_platform(kind: str, said: Mapping[str, Any]) -> str:
         return f"erasing what it sent, asked for by {said.get('asked_by')}: {said.get('step')}"
     if kind == "process":
         return f"process {said.get('process')} is {said.get('state')}, restarts: {said.get('restarts')}"
+    if kind == "log":
+        return f"the log: {said.get('what')}"
+    if kind == "certificate":
+        whose = f" {said.get('kind')} {said.get('name')}" if said.get("kind") else ""
+        return f"certificates: {said.get('what')}{whose}"
+    if kind == "backup":
+        return f"backup {said.get('name')} is {said.get('state')}"
     end = "is gone" if said.get("removed") else f"was made by {said.get('made_by')}"
     return f"token {said.get('name')} ({said.get('role')}) {end}"

@@ -70,7 +70,9 @@ def load_certificate(pem: bytes, where: str) -> x509.Certificate:
         raise CertificateError(f"{where} is not a certificate: {error}") from None
 
 
-def pem_of(found: x509.Certificate | x509.CertificateRevocationList) -> bytes:
+def pem_of(
+    found: x509.Certificate | x509.CertificateRevocationList | x509.CertificateSigningRequest,
+) -> bytes:
     """As PEM."""
     return found.public_bytes(serialization.Encoding.PEM)
 

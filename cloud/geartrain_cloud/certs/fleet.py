@@ -127,11 +127,7 @@ class Fleet:
         renew: for the key that is there already; its earlier certificate goes on to its end.
         """
         paths = self.paths(kind, name)
-        if hosts and kind != SERVER:
-            raise CertificateError(f"a certificate of a {kind} has no hosts: only that of a server has")
-        known_as = list(dict.fromkeys([name, *hosts])) if kind == SERVER else []
-        for host in known_as:
-            check_host(host)
+        known_as = _known_as(kind, name, hosts)
         with self._alone():
             signer, when = self._authority(), now or datetime.now(UTC)
             if paths.key.exists() and not renew:
@@ -148,18 +144,29 @@ class Fleet:
             write_private(paths.certificate, pki.pem_of(made))
         return entry
 
-    def sign(self, name: str, request: bytes, life: timedelta, now: datetime | None = None) -> Signed:
-        """A certificate of device `name` for the key of a signing request (PEM), which stays where it is.
+    def sign(
+        self,
+        name: str,
+        request: bytes,
+        life: timedelta,
+        now: datetime | None = None,
+        *,
+        kind: str = DEVICE,
+        hosts: Sequence[str] = (),
+    ) -> Signed:
+        """A certificate of `name` for the key of a signing request (PEM), which stays where it is.
 
         What has ended long ago leaves the register: certificates that renew themselves would fill it.
         """
-        check(DEVICE, name)
+        check(kind, name)
+        known_as = _known_as(kind, name, hosts)
         key = pki.requested_key(request)
         with self._alone():
             when = now or datetime.now(UTC)
-            made = pki.signed(self._authority(), key, name, (), when, life)
+            known = common_name(kind, name)
+            made = pki.signed(self._authority(), key, known, known_as, when, life)
             kept = [one for one in self.issued() if when - one.not_after < ENDED_KEPT]
-            entry = self._enter(DEVICE, name, made, kept)
+            entry = self._enter(kind, name, made, kept)
         return Signed(entry, pki.pem_of(made), pki.key_digest(key))
 
     def fingerprint(self) -> str:
@@ -243,3 +250,13 @@ class Fleet:
             raise CertificateError(f"{self.folder} cannot be written: {error.strerror or error}") from None
         finally:
             os.close(lock)
+
+
+def _known_as(kind: str, name: str, hosts: Sequence[str]) -> list[str]:
+    """The hosts of a certificate; raises `CertificateError` for hosts that it cannot have."""
+    if hosts and kind != SERVER:
+        raise CertificateError(f"a certificate of a {kind} has no hosts: only that of a server has")
+    found = list(dict.fromkeys([name, *hosts])) if kind == SERVER else []
+    for host in found:
+        check_host(host)
+    return found

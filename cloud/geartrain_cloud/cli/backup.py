@@ -1,12 +1,17 @@
-"""`gear backup` and `gear restore`: what they do and say."""
+"""`gear backup` and `gear restore`: what they do and say. A platform that runs can make a backup, too."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from geartrain.printable import printable
+from geartrain_client.cli.waiting import wait_for
+from geartrain_client.errors import FailedError
+from geartrain_client.rest.platform import Platform, segment
 from geartrain_client.terminal.screen import ProgressLine, notices, print_json, results
 from geartrain_cloud.backup.restoring import restore
 from geartrain_cloud.backup.writing import back_up
@@ -33,6 +38,35 @@ def make_backup(state: Path | None, config: Path | None, output: Path, *, as_jso
         return
     said = f"{made.output} holds the platform as of {_time(made.made_us)}: {_amount(made.files, made.size)}"
     results().print(printable(said), soft_wrap=True)
+
+
+def have_backup_made(platform: Platform, name: str, wait_s: float | None, *, as_json: bool) -> None:
+    """Have a platform that runs make a backup on its own disk, and say how far it is.
+
+    wait_s: how long to wait for it, seconds, None for not at all. Raises `GeartrainError`.
+    """
+    found = platform.change("POST", "/backups", {"name": name})
+    path = f"/backups/{segment(name)}"
+    if wait_s is not None:
+        wait_for(f"backup {name}", lambda: _standing(platform.get(path)), "gear events", wait_s)
+        found = platform.get(path)
+    for sentence in found["elsewhere"]:
+        notices().print(printable(sentence), soft_wrap=True)
+    if as_json:
+        print_json(found)
+        return
+    if found["made_us"] is None:
+        said = f"{found['file']} is being made on the platform's machine"
+    else:
+        amount = _amount(found["files"], found["bytes"])
+        said = f"{found['file']} holds the platform as of {_time(found['made_us'])}: {amount}"
+    results().print(printable(said), soft_wrap=True)
+
+
+def _standing(found: Mapping[str, Any]) -> str:
+    if found["state"] == "failed":
+        raise FailedError(f"it has failed: {printable(found['why'])}")
+    return "" if found["state"] == "made" else f"it {printable(found['doing'])}"
 
 
 def bring_back(backup: Path, state: Path, *, as_json: bool) -> None:

@@ -1,7 +1,7 @@
 """The commands of `gear` that look into the log of a running or stopped deployment, and their options.
 
-What only reads, trims or forgets asks a platform by REST, or a folder. What ingest must be stopped for works
-on a folder alone.
+Each asks a platform by REST, or works on a folder. What ingest must be stopped for has it pause on a
+platform, and wants it stopped on a folder.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from geartrain_client.cli.platform_options import Url
+from geartrain_client.cli.platform_options import State as PlatformState
+from geartrain_client.cli.platform_options import Url, platform_at
 
 State = Annotated[
     Path | None,
@@ -124,28 +125,34 @@ def log_trim(
 @log_app.command("erase")
 def log_erase(
     device: Annotated[str, typer.Argument(metavar="DEVICE", help="The device's name.")],
-    state: Stopped = HERE,
+    url: Url = None,
+    state: State = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only say what there is.")] = False,
     json: Json = False,
 ) -> None:
-    """Take what a device has sent out of the log of a stopped platform; without --yes nothing is changed.
+    """Take what a device has sent out of the log; without --yes nothing is changed.
 
     Its rows, its dead letters and its quarantined batches go. Positions, clocks and the rows of other devices
-    stay. Retire the device first, and replay its apps afterwards, so that their tables are made again.
+    stay. Retire the device first, and replay its apps afterwards, so that their tables are made again. Ingest
+    and Spark pause; with --state they must be stopped.
 
     \b
     Examples:
-      gear log erase truck-1 --state run
+      gear log erase truck-1
       gear log erase truck-1 --state run --yes
     """
-    from geartrain_cloud.cli.erase import erase
+    from geartrain_cloud.cli.erase import show_erased
+    from geartrain_cloud.cli.inspected import inspected
 
-    erase(state, device, do_it=yes, as_json=json)
+    show_erased(device, inspected(url, state).erase(device, do_it=yes), as_json=json)
 
 
 @log_app.command("migrate")
 def log_migrate(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a run, or of a log.")],
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FOLDER]", help="The folder of a run, or of a log; else a platform's."),
+    ] = None,
     flow: Annotated[
         list[str] | None,
         typer.Option("--flow", metavar="MODULE:NAME", help="A flow that wrote the log; may be repeated."),
@@ -155,6 +162,8 @@ def log_migrate(
         typer.Option(metavar="FILE", help="The tables that the driver writes. Default: those of the run."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only try and say.")] = False,
+    url: Url = None,
+    state: PlatformState = None,
     json: Json = False,
 ) -> None:
     """Make a log of release 0.2 one of this release, once all of its queries have read it to the end.
@@ -165,10 +174,11 @@ def log_migrate(
     Examples:
       gear log migrate run --flow shop.flows:stocks
       gear log migrate run --flow shop.flows:stocks --yes
+      gear log migrate --flow shop.flows:stocks --yes
     """
     from geartrain_cloud.cli.migrate import migrate
 
-    migrate(folder, flow or [], tables, keep=yes, as_json=json)
+    migrate(folder, lambda: platform_at(url, state), flow or [], tables, keep=yes, as_json=json)
 
 
 @log_app.command("queries")
@@ -247,8 +257,8 @@ def quarantine_show(number: Number, url: Url = None, state: State = None, json: 
 
 
 @quarantine_app.command("resubmit")
-def quarantine_resubmit(number: Number, state: Stopped = HERE, json: Json = False) -> None:
-    """Put the rows of a quarantined batch into the log, once; ingest must be stopped.
+def quarantine_resubmit(number: Number, url: Url = None, state: State = None, json: Json = False) -> None:
+    """Put the rows of a quarantined batch into the log, once; ingest pauses, or must be stopped.
 
     Only a batch that was acked can be put back: its device sends every other one again.
 
@@ -256,9 +266,10 @@ def quarantine_resubmit(number: Number, state: Stopped = HERE, json: Json = Fals
     Example:
       gear quarantine resubmit 3 --state run
     """
+    from geartrain_cloud.cli.inspected import inspected
     from geartrain_cloud.cli.refused import put_back_batch
 
-    put_back_batch(state, number, as_json=json)
+    put_back_batch(inspected(url, state), number, as_json=json)
 
 
 @letters_app.command("ls")
@@ -296,8 +307,8 @@ def letters_show(name: LetterId, url: Url = None, state: State = None, json: Jso
 
 
 @letters_app.command("resubmit")
-def letters_resubmit(name: LetterId, state: Stopped = HERE, json: Json = False) -> None:
-    """Put the record of a dead letter into the log, once; ingest must be stopped.
+def letters_resubmit(name: LetterId, url: Url = None, state: State = None, json: Json = False) -> None:
+    """Put the record of a dead letter into the log, once; ingest pauses, or must be stopped.
 
     Only a record that a source refused can be put back: what a later step refused is that step's input, which
     is not what its channel carries.
@@ -306,9 +317,10 @@ def letters_resubmit(name: LetterId, state: Stopped = HERE, json: Json = False) 
     Example:
       gear deadletters resubmit stocks:0:12:3 --state run
     """
+    from geartrain_cloud.cli.inspected import inspected
     from geartrain_cloud.cli.refused import put_back_letter
 
-    put_back_letter(state, name, as_json=json)
+    put_back_letter(inspected(url, state), name, as_json=json)
 
 
 @letters_app.command("resume")

@@ -16,13 +16,17 @@ from geartrain.adapters.system import SystemClock
 from geartrain_client.cli.platform_options import platform_at
 from geartrain_client.rest import door
 from geartrain_client.rest.platform import Platform, segment
+from geartrain_cloud.cli.erase import erased_in
 from geartrain_cloud.errors import StateError
+from geartrain_cloud.ingest.resubmit import resubmit_batch, resubmit_letter
 from geartrain_cloud.inspecting import devices, entries, refused
 from geartrain_cloud.inspecting.places import log_folder
 from geartrain_cloud.log.retention import Retention, retain
 
 VERIFY_S = 330.0
 """How long an answer may take for which the whole log is read."""
+REPAIR_S = 1_800.0
+"""How long one may take for which processes pause and files are written anew."""
 PAGE_ENTRIES = 1_000
 
 
@@ -63,6 +67,15 @@ class Inspected(Protocol):
 
     def dead_letter(self, name: str) -> dict[str, Any]:
         """One of them."""
+
+    def resubmit_batch(self, number: int) -> dict[str, Any]:
+        """Log the rows of a quarantined batch; the entry that they have become."""
+
+    def resubmit_letter(self, name: str) -> dict[str, Any]:
+        """Log the record of a dead letter; the entry that it has become."""
+
+    def erase(self, device: str, *, do_it: bool) -> dict[str, Any]:
+        """Take what a device has sent out of the log, or only say what there is."""
 
 
 def inspected(url: str | None, state: Path | None) -> Inspected:
@@ -144,6 +157,19 @@ class InFolder:
         """One of them."""
         return refused.dead_letter(self.state, name)
 
+    def resubmit_batch(self, number: int) -> dict[str, Any]:
+        """Log the rows of a quarantined batch, while no ingest runs."""
+        return asdict(resubmit_batch(self._folder, number))
+
+    def resubmit_letter(self, name: str) -> dict[str, Any]:
+        """Log the record of a dead letter, while no ingest runs."""
+        refused.check_is_of_source(self.state, name)
+        return asdict(resubmit_letter(self._folder, name))
+
+    def erase(self, device: str, *, do_it: bool) -> dict[str, Any]:
+        """Take what a device has sent out of the log, while neither ingest nor Spark runs."""
+        return {"changed": do_it, **asdict(erased_in(self.state, device, do_it=do_it))}
+
 
 class OnPlatform:
     """A platform that runs, over REST."""
@@ -217,6 +243,21 @@ class OnPlatform:
     def dead_letter(self, name: str) -> dict[str, Any]:
         """One of them."""
         return dict(self._platform.get(f"/deadletters/{segment(name)}"))
+
+    def resubmit_batch(self, number: int) -> dict[str, Any]:
+        """Log the rows of a quarantined batch, for which ingest pauses."""
+        return self._repaired(f"/quarantine/{number}/resubmit", {})
+
+    def resubmit_letter(self, name: str) -> dict[str, Any]:
+        """Log the record of a dead letter, for which ingest pauses."""
+        return self._repaired(f"/deadletters/{segment(name)}/resubmit", {})
+
+    def erase(self, device: str, *, do_it: bool) -> dict[str, Any]:
+        """Take what a device has sent out of the log, for which ingest and Spark pause."""
+        return self._repaired(f"/log/devices/{segment(device)}/erase", {"dry_run": not do_it})
+
+    def _repaired(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        return dict(self._platform.change("POST", path, body, REPAIR_S))
 
 
 Page = Callable[[int | None, int], tuple[list[dict[str, Any]], int | None]]

@@ -1,23 +1,18 @@
 """`gear quarantine` and `gear deadletters`: show what was refused, and put it into the log after all.
 
-Showing works on a running log, resubmitting on a stopped one. Guarantees: what a device wrote is shown with
-its control characters escaped. What cannot be resubmitted exactly is refused with a sentence.
+Showing works on a running log, resubmitting on a stopped one, or by REST. Guarantees: what a device wrote is
+shown with its control characters escaped. What cannot be resubmitted exactly is refused with a sentence.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from geartrain.errors import LedgerError
 from geartrain.printable import printable
 from geartrain_client.terminal.screen import print_json, results, table_of
 from geartrain_cloud.cli.inspected import Inspected
 from geartrain_cloud.errors import StateError
-from geartrain_cloud.ingest.resubmit import Resubmitted, resubmit_batch, resubmit_letter
-from geartrain_cloud.inspecting.places import log_folder
-from geartrain_cloud.inspecting.refused import find_in_tables
 from geartrain_cloud.spark.breaker import resume
 
 
@@ -37,9 +32,9 @@ def show_quarantine(at: Inspected, number: int, *, as_json: bool) -> None:
     _print_one(at.batch(number), as_json=as_json)
 
 
-def put_back_batch(state: Path, number: int, *, as_json: bool) -> None:
+def put_back_batch(at: Inspected, number: int, *, as_json: bool) -> None:
     """Log the rows of a quarantined batch; raises `GeartrainError`."""
-    _print_done(resubmit_batch(log_folder(state), number), as_json=as_json)
+    _print_done(at.resubmit_batch(number), as_json=as_json)
 
 
 def list_letters(at: Inspected, limit: int, *, as_json: bool) -> None:
@@ -60,15 +55,9 @@ def show_letter(at: Inspected, name: str, *, as_json: bool) -> None:
     _print_one(at.dead_letter(name), as_json=as_json)
 
 
-def put_back_letter(state: Path, name: str, *, as_json: bool) -> None:
+def put_back_letter(at: Inspected, name: str, *, as_json: bool) -> None:
     """Log the record of a dead letter; raises `GeartrainError`."""
-    if "@" in name:
-        found = find_in_tables(state, name)
-        raise LedgerError(
-            f"dead letter {name} was refused by step {found.step} in the cloud, whose input it is: only what "
-            "a source refused can be resubmitted"
-        )
-    _print_done(resubmit_letter(log_folder(state), name), as_json=as_json)
+    _print_done(at.resubmit_letter(name), as_json=as_json)
 
 
 def _print_one(found: dict[str, Any], *, as_json: bool) -> None:
@@ -80,16 +69,15 @@ def _print_one(found: dict[str, Any], *, as_json: bool) -> None:
         out.print(printable(f"{name}: {value}"))
 
 
-def _print_done(done: Resubmitted, *, as_json: bool) -> None:
+def _print_done(done: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        print_json(asdict(done))
+        print_json(done)
         return
-    below = (
-        f"; {done.overtaken} of them lie below its clock and are marked as overtaken"
-        if done.overtaken
-        else ""
-    )
-    results().print(f"{done.rows} rows are at position {done.position} of {done.flow}/{done.channel}{below}")
+    below = ""
+    if done["overtaken"]:
+        below = f"; {done['overtaken']} of them lie below its clock and are marked as overtaken"
+    place = f"position {done['position']} of {done['flow']}/{done['channel']}"
+    results().print(printable(f"{done['rows']} rows are at {place}{below}"))
 
 
 def resume_queries(state: Path) -> None:

@@ -18,6 +18,7 @@ from geartrain_client.rest.platform import Platform, segment
 from geartrain_client.terminal.screen import print_json, results, table_of
 from geartrain_cloud.broker.fleet_config import BrokerHost, write_broker
 from geartrain_cloud.certs import Fleet
+from geartrain_cloud.certs.asking import asked, keep
 from geartrain_cloud.certs.told import entry_told, issued_told, revoked_told
 
 CERTS = Path("certs")
@@ -38,8 +39,7 @@ def register_at(certs: Path | None, url: str | None, state: Path | None) -> Regi
     """The register that is meant: of the folder `certs`, or of a platform over REST. Where nobody names one,
     the folder `certs` of the working directory, if it is there.
     """
-    is_named = url is not None or state is not None or bool(os.environ.get(door.URL))
-    if certs is not None or (not is_named and CERTS.is_dir()):
+    if certs is not None or (not is_platform_meant(url, state) and CERTS.is_dir()):
         return _InFolder(certs or CERTS)
     return _OnPlatform(platform_at(url, state))
 
@@ -64,6 +64,44 @@ class _OnPlatform:
 
     def revoke(self, kind: str, name: str) -> dict[str, Any]:
         return dict(self._platform.change("POST", f"/certs/{segment(kind)}/{segment(name)}/revoke", {}))
+
+
+def is_platform_meant(url: str | None, state: Path | None) -> bool:
+    """Whether who makes certificates means a platform, and not a folder of his own."""
+    return url is not None or state is not None or bool(os.environ.get(door.URL))
+
+
+def init_on(platform: Platform, name: str, days: int, *, as_json: bool) -> None:
+    """Have a platform make its fleet's authority; raises `GeartrainError`."""
+    made = platform.change("POST", "/certs/authority", {"fleet": name, "days": days})
+    if as_json:
+        print_json(made)
+        return
+    _say(f"the platform has made the authority {made['fingerprint']}, whose key does not leave its machine")
+
+
+def issue_on(
+    platform: Platform,
+    folder: Path,
+    kind: str,
+    name: str,
+    hosts: Sequence[str],
+    *,
+    days: int,
+    renew: bool,
+    as_json: bool,
+) -> None:
+    """Have a platform sign a certificate for a key that is made in `folder`; raises `GeartrainError`."""
+    one = asked(folder, kind, name, renew=renew)
+    body = {"request": one.request, "hosts": list(hosts), "days": days}
+    made = platform.change("POST", f"/certs/{segment(kind)}/{segment(name)}/issue", body)
+    keep(one, made.pop("certificate"), made.pop("authority"))
+    paths = one.paths
+    if as_json:
+        print_json(made | {"certificate": str(paths.certificate), "key": str(paths.key)})
+        return
+    until = _day(_moment(made, "not_after"))
+    _say(f"made {paths.certificate} and {paths.key}, valid until {until}; both go with {one.fleet.ca}")
 
 
 def init_fleet(folder: Path, name: str, days: int, *, as_json: bool) -> None:

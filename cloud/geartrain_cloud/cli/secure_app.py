@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from geartrain_client.cli.platform_options import State, Url
+from geartrain_client.cli.platform_options import State, Url, platform_at
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 Folder = Annotated[Path, typer.Option("--certs", metavar="DIR", help="The folder of the certificates.")]
@@ -41,17 +41,24 @@ def init(
     certs: Folder = HERE,
     fleet: Annotated[str, typer.Option(metavar="NAME", help="What the fleet is called.")] = "fleet",
     days: Annotated[int, typer.Option(min=1, max=36_500, help="How long the authority is valid.")] = 3_650,
+    url: Url = None,
+    state: State = None,
     json: Json = False,
 ) -> None:
     """Make the authority that signs all certificates of a fleet; its key is never replaced.
+
+    In a folder; or with --url or --state in a platform that runs.
 
     \b
     Example:
       gear certs init --fleet "pump stations"
     """
-    from geartrain_cloud.cli.secure import init_fleet
+    from geartrain_cloud.cli.secure import init_fleet, init_on, is_platform_meant
 
-    init_fleet(certs, fleet, days, as_json=json)
+    if is_platform_meant(url, state):
+        init_on(platform_at(url, state), fleet, days, as_json=json)
+    else:
+        init_fleet(certs, fleet, days, as_json=json)
 
 
 @certs_app.command("issue")
@@ -67,18 +74,27 @@ def issue(
     renew: Annotated[
         bool, typer.Option("--renew", help="A new certificate for the key that is there.")
     ] = False,
+    url: Url = None,
+    state: State = None,
     json: Json = False,
 ) -> None:
     """Issue a certificate with its key; a key that is there is never overwritten.
+
+    By the authority in the folder; or with --url or --state by that of a platform, for a key that is made in
+    the folder here.
 
     \b
     Examples:
       gear certs issue server broker.example --host 10.0.0.5
       gear certs issue cloud ingest
-      gear certs issue device pump-7
+      gear certs issue device pump-7 --url https://platform.example:8764
     """
-    from geartrain_cloud.cli.secure import issue_certificate
+    from geartrain_cloud.cli.secure import is_platform_meant, issue_certificate, issue_on
 
+    if is_platform_meant(url, state):
+        platform = platform_at(url, state)
+        issue_on(platform, certs, kind, name, host or [], days=days, renew=renew, as_json=json)
+        return
     issue_certificate(certs, kind, name, host or [], days=days, renew=renew, as_json=json)
 
 

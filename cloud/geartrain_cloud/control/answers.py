@@ -681,6 +681,9 @@ EventKind = Literal[
     "purge",
     "process",
     "token",
+    "log",
+    "certificate",
+    "backup",
 ]
 
 
@@ -1040,6 +1043,51 @@ class Letter(LetterItem, frozen=True, kw_only=True):
     raw_hex: str
 
 
+class Resubmitted(_Answer, frozen=True):
+    """The entry of the log that rows have become; overtaken: how many of them lie below the clock."""
+
+    flow: str
+    channel: str
+    partition: int
+    position: int
+    rows: int
+    overtaken: int
+
+
+class ErasedRows(_Answer, frozen=True):
+    """What went out of the log, or would: rows of `flows` in so many segments, and quarantined batches.
+    assigned: the flows that the device is still a member of: what it sends on is logged again.
+    """
+
+    changed: bool
+    flows: list[str]
+    segments: int
+    rows: int
+    quarantined: int
+    assigned: list[str]
+
+
+class MigratedFlow(_Answer, frozen=True):
+    """What became of a flow: entries before and after, rows by channel, and the positions at its end; lost:
+    queries that cannot be made again from the log.
+    """
+
+    flow: str
+    entries_before: int
+    entries: int
+    rows: dict[str, int]
+    ends_before: dict[str, int]
+    ends: dict[str, int]
+    lost: list[str]
+
+
+class Migrated(_Answer, frozen=True):
+    """Whether the log was changed, and what became of its flows, or would."""
+
+    changed: bool
+    flows: list[MigratedFlow]
+
+
 class Certificate(_Answer, frozen=True):
     """A certificate: whom it is for, its end and its revocation."""
 
@@ -1057,8 +1105,49 @@ class Certificates(_Answer, frozen=True):
     next: int | None
 
 
+class Authority(_Answer, frozen=True):
+    """The authority that was made: its certificate as PEM, and what tells it from others."""
+
+    fingerprint: str
+    certificate: str
+
+
+class SignedCertificate(Certificate, frozen=True, kw_only=True):
+    """A certificate that was issued, and that of the authority which has signed it, both as PEM."""
+
+    certificate: str
+    authority: str
+
+
 class RevokedCertificates(_Answer, frozen=True):
     """The certificates that were revoked now, and the list on the platform's machine that says so."""
 
     revoked: list[Certificate]
     crl: str
+
+
+# Backups
+
+
+class Backup(_Answer, frozen=True):
+    """A backup. doing: what is being done for it now; file: where it is on the platform's disk; made_us: the
+    moment that it is of; elsewhere: sentences on what is not in it; why: it has failed.
+    """
+
+    name: str
+    state: Literal["running", "made", "failed"]
+    doing: str
+    file: str
+    begun_us: int
+    made_us: int | None
+    files: int
+    bytes: int
+    elsewhere: list[str]
+    why: str
+
+
+class Backups(_Answer, frozen=True):
+    """A page of backups."""
+
+    items: list[Backup]
+    next: int | None

@@ -69,6 +69,10 @@ _TOLD = frozenset(
         "older_than_s",
         "bytes_max",
         "leave",
+        "fleet",
+        "days",
+        "hosts",
+        "flows",
     ]
 )
 """Fields of bodies that hold no secret."""

@@ -1,4 +1,4 @@
-"""`/log`, `/quarantine`, `/deadletters` and `/certs`: what a person looks into, of a platform that runs.
+"""`/log`, `/quarantine` and `/deadletters`: what a person looks into, of a platform that runs.
 
 Between REST and `geartrain_cloud.inspecting`. Guarantees: all of it is read from files beside those who write
 them, and in threads, so that control goes on. The whole log is read by one short-lived process at a time.
@@ -7,7 +7,7 @@ them, and in threads, so that control goes on. The whole log is read by one shor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from geartrain_cloud.control.errors import (
     TooManyError,
     UnavailableError,
 )
-from geartrain_cloud.control.idempotency import Answer, Answers
+from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.requests import (
     EmptyBody,
     EntriesQuery,
@@ -37,6 +37,7 @@ from geartrain_cloud.control.requests import (
     query_of,
 )
 from geartrain_cloud.control.routes import route
+from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.errors import AbsentError, StateError
 from geartrain_cloud.inspecting import devices, entries, refused
 from geartrain_cloud.inspecting.places import log_folder
@@ -53,14 +54,14 @@ T = TypeVar("T")
 class Inspection:
     """What one platform has to be looked into; `now_us` tells the wall clock, microseconds."""
 
-    def __init__(self, config: PlatformConfig, kept: Answers, now_us: Callable[[], int]) -> None:
-        self._config, self._kept, self._now_us = config, kept, now_us
+    def __init__(self, config: PlatformConfig, store: ControlStore, now_us: Callable[[], int]) -> None:
+        self._config, self._store, self._now_us = config, store, now_us
         self._is_verifying = False
 
     @route("GET", "/log", "viewer", answers.LogChannels, query=PlacesQuery)
     async def channels(self, request: web.Request) -> Answer:
         """The channels of the log: positions, rows, segments, and the clocks of their partitions."""
-        return _page(request, await self._read(lambda: entries.channels(self._folder())))
+        return page_of(request, await self._read(lambda: entries.channels(self._folder())))
 
     @route("GET", "/log/{flow}/entries", "viewer", answers.LogEntries, query=EntriesQuery)
     async def entries(self, request: web.Request) -> Answer:
@@ -105,14 +106,15 @@ class Inspection:
         limits = Retention(body.older_than_s, body.bytes_max)
         if not limits.is_limited:
             raise InvalidError("say what may go: older_than_s, bytes_max, or both")
+        told = {"what": "trimmed", "older_than_s": body.older_than_s, "bytes_max": body.bytes_max}
         return await self._once(
-            request, asked, lambda: asdict(retain(self._folder(), limits, self._now_us()))
+            request, asked, told, lambda: asdict(retain(self._folder(), limits, self._now_us()))
         )
 
     @route("GET", "/log/queries", "viewer", answers.LogQueries, query=PlacesQuery)
     async def queries(self, request: web.Request) -> Answer:
         """The queries that read the log, and up to where each is done."""
-        return _page(request, await self._read(lambda: entries.queries(self._folder())))
+        return page_of(request, await self._read(lambda: entries.queries(self._folder())))
 
     @route("POST", "/log/queries/{query}/forget", "admin", answers.Named, body=EmptyBody)
     async def forget(self, request: web.Request) -> Answer:
@@ -124,17 +126,17 @@ class Inspection:
             entries.forget(self._folder(), name)
             return {"name": name}
 
-        return await self._once(request, asked, work)
+        return await self._once(request, asked, {"what": "forgot", "query": name}, work)
 
     @route("GET", "/log/devices", "viewer", answers.LogDevices, query=PlacesQuery)
     async def devices(self, request: web.Request) -> Answer:
         """Where each device stands in each flow, and which one holds the clock."""
-        return _page(request, await self._read(lambda: devices.describe_devices(self._config.state)))
+        return page_of(request, await self._read(lambda: devices.describe_devices(self._config.state)))
 
     @route("GET", "/quarantine", "viewer", answers.Quarantine, query=PlacesQuery)
     async def quarantine(self, request: web.Request) -> Answer:
         """The batches that were kept out of the log, oldest first, with the reason of each."""
-        return _page(request, await self._read(lambda: refused.batches(self._folder())))
+        return page_of(request, await self._read(lambda: refused.batches(self._folder())))
 
     @route("GET", "/quarantine/{number}", "viewer", answers.QuarantinedBatch)
     async def batch(self, request: web.Request) -> Answer:
@@ -160,44 +162,27 @@ class Inspection:
         name, app = request.match_info["id"], caller_of(request).app
         return 200, await self._read(lambda: refused.dead_letter(self._config.state, name, app))
 
-    @route("GET", "/certs", "viewer", answers.Certificates, query=PlacesQuery)
-    async def certificates(self, request: web.Request) -> Answer:
-        """What the fleet's authority has issued, with its end and its revocation."""
-        from geartrain_cloud.certs.told import issued_told  # only who has a fleet needs cryptography
-
-        self._check_authority()
-        return _page(request, await asyncio.to_thread(issued_told, self._config.certs))
-
-    @route(
-        *("POST", "/certs/{kind}/{subject}/revoke", "admin", answers.RevokedCertificates),
-        body=EmptyBody,
-    )
-    async def revoke(self, request: web.Request) -> Answer:
-        """Revoke all certificates of a name, and write the list that the broker reads."""
-        from geartrain_cloud.certs.told import revoked_told
-
-        _, asked = await body_of(request, EmptyBody)
-        self._check_authority()
-        kind, subject = request.match_info["kind"], request.match_info["subject"]
-        return await self._once(request, asked, lambda: revoked_told(self._config.certs, kind, subject))
-
     def _folder(self) -> Any:
         return log_folder(self._config.state)
 
-    def _check_authority(self) -> None:
-        if not (self._config.certs / "ca.pem").is_file():
-            raise ConflictError(
-                "this platform has no authority: it is not open to other machines, and broker_certs names "
-                "no certificates"
-            )
-
-    async def _once(self, request: web.Request, asked: str, work: Callable[[], dict[str, Any]]) -> Answer:
-        """Do in a thread what may be done again, and keep its answer under the idempotency key."""
+    async def _once(
+        self,
+        request: web.Request,
+        asked: str,
+        told: Mapping[str, Any],
+        work: Callable[[], dict[str, Any]],
+    ) -> Answer:
+        """Do in a thread what may be done again, tell of it, and keep its answer under its key."""
         key = key_of(request)
-        if key and (known := self._kept.recall(key, asked)) is not None:
+        if key and (known := self._store.answers.recall(key, asked)) is not None:
             return known
         answer = 200, await self._read(work)
-        return self._kept.once(key, asked, lambda: answer)
+
+        def noted() -> Answer:
+            self._store.events.note("log", "", "", told)
+            return answer
+
+        return self._store.answers.once(key, asked, noted)
 
     async def _read(self, work: Callable[[], T]) -> T:
         """What `work` gives, in a thread; raises `ControlError`."""
@@ -211,7 +196,8 @@ class Inspection:
             raise UnavailableError(str(error)) from None
 
 
-def _page(request: web.Request, found: list[dict[str, Any]]) -> Answer:
+def page_of(request: web.Request, found: list[dict[str, Any]]) -> Answer:
+    """The page of a list that a request with a `PlacesQuery` asks for."""
     page = query_of(request, PlacesQuery)
     end = page.after + page.limit
     return 200, {"items": found[page.after : end], "next": end if len(found) > end else None}

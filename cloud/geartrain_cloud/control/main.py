@@ -32,6 +32,8 @@ from geartrain_cloud.control.agents import Agents
 from geartrain_cloud.control.aging import Aging
 from geartrain_cloud.control.audit import Auditing, AuditLog
 from geartrain_cloud.control.backfilling import Backfills
+from geartrain_cloud.control.backups import Backups
+from geartrain_cloud.control.certificates import Certificates
 from geartrain_cloud.control.clones import Clones
 from geartrain_cloud.control.cutting import Cuts
 from geartrain_cloud.control.device_questions import DeviceQuestions
@@ -44,9 +46,11 @@ from geartrain_cloud.control.lane_store import StoreOfLane
 from geartrain_cloud.control.loading import Loader
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.openapi import Contract
+from geartrain_cloud.control.pausing import Pauses
 from geartrain_cloud.control.purging import Purging
 from geartrain_cloud.control.questions import Questions
 from geartrain_cloud.control.reconciler import Reconciler
+from geartrain_cloud.control.repairing import Repairs
 from geartrain_cloud.control.scaling import Scales
 from geartrain_cloud.control.secret_requests import SecretRequests
 from geartrain_cloud.control.secrets import SecretRounds
@@ -73,7 +77,7 @@ EXIT_FAILED = 1
 EXIT_CONFIG = 2
 ANSWERING = (
     *(Api, Streams, Trust, Updates, Agents, Explanations, Questions, Cuts, Scales, Backfills),
-    *(Tokens, SecretRequests, Auditing, Inspection, Purging),
+    *(Tokens, SecretRequests, Auditing, Inspection, Repairs, Certificates, Backups, Purging),
 )
 """Whose methods answer REST, beside its contract."""
 ROUND_S = 0.2
@@ -130,13 +134,16 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         api = Api(store, updates.load, observer, changed.set, updates, enrolment)
         asking = DeviceQuestions(clock)
         questions = Questions(store, QuestionFolder(places.questions), clock, asking)
-        inspection = Inspection(config, store.answers, clock.now_us)
+        inspection = Inspection(config, store, clock.now_us)
         rounds, secret = _secrets(store, places, changed.set, enrolment, clock)
         streams = _streams(store, places)
-        purging = Purging(store, config, clock, changed.set, enrolment)
+        pauses = Pauses(places, clock)
+        purging = Purging(store, config, clock, changed.set, pauses, enrolment)
         own = [Scales(store, changed.set, host), Agents(store, trust, changed.set, has_joined)]
         own += [_backfills(store, updates, config, changed.set), Explanations(store, config, trust)]
         own += [Tokens(store.bearers, store.answers), secret, Auditing(audit), purging, questions, cuts]
+        own += [Repairs(config, store, pauses), Certificates(config, store)]
+        own += [Backups(config, store, clock.now_us)]
         answering = [api, trust, updates, inspection, streams, *own, Contract(ANSWERING)]
         look = partial(store.bearers.look, own=open_token(places))
         context = rest_context(config)

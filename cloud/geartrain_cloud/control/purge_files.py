@@ -11,6 +11,7 @@ from pathlib import Path
 
 from geartrain.adapters.file_lock import is_held
 from geartrain.errors import LedgerError
+from geartrain_cloud.control.pausing import INGEST, SPARK
 from geartrain_cloud.errors import StateError
 from geartrain_cloud.ingest.erasure import Erased, erase_device
 from geartrain_cloud.log.opening import stopped_log
@@ -21,7 +22,7 @@ from geartrain_cloud.spark.session import LOG_FILE
 
 PARENT_LOCK = "parent.lock"
 """In the folder of a device of this machine, held by the process that runs it."""
-STOPPED = ("ingest", "spark")
+STOPPED = (INGEST, SPARK)
 """The processes that stand still meanwhile."""
 _OF_GROUPS = ("failures", "questions")
 

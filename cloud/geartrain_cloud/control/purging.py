@@ -27,6 +27,7 @@ from geartrain_cloud.control.history_files import HistoryFiles, given
 from geartrain_cloud.control.hosting import read_hosted
 from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.model import Instance, Wanted
+from geartrain_cloud.control.pausing import LOOK_S, STOP_S, Pauses, not_ended
 from geartrain_cloud.control.purge_files import STOPPED, erase_on_disk, has_log, is_quiet
 from geartrain_cloud.control.purges import Purge
 from geartrain_cloud.control.requests import PurgeBody, body_of, key_of
@@ -35,7 +36,6 @@ from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.ingest.erasure import Erased, erasable, flows_with
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.platform.config import PlatformConfig
-from geartrain_cloud.platform.places import write_report
 from geartrain_cloud.platform.runs import runs_with_tables, served_run
 
 if TYPE_CHECKING:
@@ -43,9 +43,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("geartrain.control")
 
-STOP_S = 120.0
-"""So long ingest and the Spark host may take to end before a purge fails."""
-LOOK_S = 0.5
+PAUSES = "purge"
+"""For what ingest and the Spark host stand still."""
 _ALWAYS_LEFT = (
     "backups, and copies that gear fetch has made",
     "the lines that control has printed, and the free room of the disk itself",
@@ -61,9 +60,11 @@ class Purging:
         config: PlatformConfig,
         clock: Clock,
         changed: Callable[[], None],
+        pauses: Pauses,
         enrolment: Enrolment | None = None,
     ) -> None:
         """`changed`: called after each change; enrolment: of a platform that is open to other machines."""
+        self._pauses = pauses
         self._store, self._config, self._places = store, config, config.places
         self._clock, self._changed, self._enrolment = clock, changed, enrolment
         self._work: asyncio.Future[Erased] | None = None
@@ -205,19 +206,11 @@ class Purging:
         elif is_quiet(self._places, purge.device):
             self._work = asyncio.ensure_future(asyncio.to_thread(erase_on_disk, self._places, purge.device))
         elif now_s - self._since_s > STOP_S:
-            why = (
-                f"{' and '.join(STOPPED)} have not ended within {STOP_S:g} s: gear up runs them, or stop them"
-            )
-            self._fail(purge, why)
+            self._fail(purge, not_ended(STOPPED))
 
     def _pause(self, names: tuple[str, ...]) -> None:
         """Have `gear up` run all processes but these."""
-        if not names and not self._places.paused.exists():
-            return
-        try:
-            write_report(self._places.paused, {"processes": list(names)})
-        except OSError as error:
-            _LOG.error("%s cannot be written: %s", self._places.paused, error)
+        self._pauses.want(PAUSES, names)
 
     def _take(self, purge: Purge, work: asyncio.Future[Erased]) -> None:
         """What was erased is out of all files: apps are replayed from now on."""

@@ -30,6 +30,10 @@ IDEMPOTENCY_KEY_CHARS_MAX = 200
 CUTS_MAX = 100
 """Cuts for devices that a submit names."""
 HISTORY_FILES_MAX = 1_000
+HOSTS_MAX = 100
+REQUEST_CHARS_MAX = 10_000
+FLOWS_MAX = 100
+"""Flows that a migration of the log names."""
 STEPS_MAX = 1_000
 """Steps that an update names."""
 TOKEN_S_MAX = 366 * 86_400.0
@@ -188,6 +192,42 @@ class TrimBody(_Body, frozen=True):
 
     older_than_s: Annotated[float, msgspec.Meta(ge=0, le=1e12)] | None = None
     bytes_max: Annotated[int, msgspec.Meta(ge=0, le=2**62)] | None = None
+
+
+class EraseBody(_Body, frozen=True):
+    """dry_run: only say what there is."""
+
+    dry_run: bool = False
+
+
+class MigrateBody(_Body, frozen=True):
+    """The flows that wrote the log, as `module:name`; dry_run: only try and say."""
+
+    flows: Annotated[list[str], msgspec.Meta(max_length=FLOWS_MAX)] = []
+    dry_run: bool = False
+
+
+class AuthorityBody(_Body, frozen=True):
+    """What the fleet is called, and for how many days its authority is valid."""
+
+    fleet: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] = "fleet"
+    days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 3_650
+
+
+class IssueBody(_Body, frozen=True):
+    """A signing request (PEM) for a key of the curve P-256; hosts: other names and addresses of a server;
+    days: for how many it is valid.
+    """
+
+    request: Annotated[str, msgspec.Meta(max_length=REQUEST_CHARS_MAX)]
+    hosts: Annotated[list[str], msgspec.Meta(max_length=HOSTS_MAX)] = []
+    days: Annotated[int, msgspec.Meta(ge=1, le=3_650)] = 730
+
+
+class BackupBody(_Body, frozen=True):
+    """What the backup is called."""
+
+    name: Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class LabelsBody(_Body, frozen=True):

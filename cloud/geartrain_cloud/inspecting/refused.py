@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from geartrain.errors import WireError
+from geartrain.errors import LedgerError, WireError
 from geartrain.wire.codec import decode_envelope, decode_header
 from geartrain_cloud.errors import AbsentError
 from geartrain_cloud.ingest.resubmit import find_letter
@@ -71,6 +71,16 @@ def find_in_tables(state: Path, name: str) -> TableLetter:
         if found.id == name:
             return found
     raise AbsentError(f"there is no dead letter {name} in the tables: see gear deadletters ls")
+
+
+def check_is_of_source(state: Path, name: str) -> None:
+    """Raise `LedgerError` for a dead letter of a step in the data centre, which cannot be resubmitted."""
+    if "@" in name:
+        found = find_in_tables(state, name)
+        raise LedgerError(
+            f"dead letter {name} was refused by step {found.step} in the cloud, whose input it is: only what "
+            "a source refused can be resubmitted"
+        )
 
 
 def is_of(flow: str, app: str) -> bool:

@@ -59,6 +59,7 @@ class ControlSection(_Section, frozen=True):
     """`[control]`: where REST listens; port 0: 8764, or any free one where that is taken. tls: by HTTPS, as
     it must beyond this machine. certificate, key: PEM of what it shows then, else that of the fleet's name.
     address: by which clients reach it and which the certificate is for, else the fleet's, else `host`.
+    backups: the folder of those that are made by REST, else one beside the state folder.
     """
 
     host: str = "127.0.0.1"
@@ -67,6 +68,7 @@ class ControlSection(_Section, frozen=True):
     certificate: str = ""
     key: str = ""
     address: str = ""
+    backups: str = ""
 
 
 class FleetSection(_Section, frozen=True):
@@ -157,6 +159,12 @@ class PlatformConfig:
     def certs(self) -> Path:
         """The fleet's authority: its own, or that of the broker that runs elsewhere."""
         return self.broker_certs or self.places.fleet
+
+    @property
+    def backups(self) -> Path:
+        """Where backups are kept that are made by REST."""
+        named = self.control.backups
+        return self.beside(named) if named else self.state.with_name(f"{self.state.name}.backups")
 
     def beside(self, name: str) -> Path:
         """A file that the configuration names, from its own folder."""
