@@ -80,7 +80,7 @@ def _said(kind: str, said: Mapping[str, Any]) -> str:
             return f"runs {runs}" + (f", {said['wanted']} is wanted" if said.get("wanted") else "")
         case "secret":
             return f"{said.get('name')} was {'removed' if said.get('removed') else 'set'}"
-        case "purge" | "token" | "process" | "log" | "certificate" | "backup":
+        case "purge" | "token" | "process" | "log" | "certificate" | "backup" | "key" | "bundle":
             return _said_of_platform(kind, said)
         case "missed":
             return "older events are gone: see gear list and gear device ls"
@@ -106,6 +106,12 @@ def _said_of_platform(kind: str, said: Mapping[str, Any]) -> str:
     if kind == "certificate":
         whose = f" {said.get('kind')} {said.get('name')}" if said.get("kind") else ""
         return f"certificates: {said.get('what')}{whose}"
+    if kind == "key":
+        trusted = "trusted with bundles" if said.get("trusted") else "trusted no more"
+        return f"key {said.get('id', '')[:12]} of {said.get('author')} is {trusted}"
+    if kind == "bundle":
+        which = f"program {said.get('program')}" if said.get("program") else "bundle"
+        return f"{which} {said.get('code', '')[:12]} {'is gone' if said.get('removed') else 'was signed'}"
     if kind == "backup":
         return f"backup {said.get('name')} is {said.get('state')}"
     end = "is gone" if said.get("removed") else f"was made by {said.get('made_by')}"

@@ -21,8 +21,6 @@ from geartrain.errors import ConfigError
 from geartrain.printable import printable
 from geartrain_client.signing.folder import ROOT, TARGETS, authors
 
-NAME_FIELD = "x-geartrain-author"
-"""Where the metadata say whose key one is."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _PUBLIC = re.compile(r"([A-Za-z0-9_-]{1,40}):([0-9a-f]{64})")
 

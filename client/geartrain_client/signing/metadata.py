@@ -16,10 +16,10 @@ from securesystemslib.signer import SSlibKey
 from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, Root, Snapshot, TargetFile, Targets, Timestamp
 
-from geartrain.bundle import Manifest, ProgramManifest, target_path
+from geartrain.bundle import AUTHOR_FIELD, Manifest, ProgramManifest, target_path
 from geartrain.errors import ConfigError
 from geartrain_client.errors import FailedError
-from geartrain_client.signing.keys import NAME_FIELD, Author
+from geartrain_client.signing.keys import Author
 
 T = TypeVar("T", Root, Targets)
 
@@ -66,7 +66,7 @@ def next_root(
         )
     if add is not None:
         name, key = add
-        key.unrecognized_fields[NAME_FIELD] = name
+        key.unrecognized_fields[AUTHOR_FIELD] = name
         root.add_key(key, Targets.type)
     if remove:
         root.revoke_key(remove, Targets.type)
@@ -149,7 +149,7 @@ def trusted_authors(root: Metadata[Root]) -> dict[str, str]:
     found = {}
     for keyid in root.signed.roles[Targets.type].keyids:
         key = root.signed.keys[keyid]
-        found[keyid] = str(key.unrecognized_fields.get(NAME_FIELD, ""))
+        found[keyid] = str(key.unrecognized_fields.get(AUTHOR_FIELD, ""))
     return found
 
 
@@ -190,7 +190,7 @@ def _signed_root(root: Root, author: Author) -> Metadata[Root]:
 
 
 def _named(author: Author, key: SSlibKey) -> SSlibKey:
-    key.unrecognized_fields[NAME_FIELD] = author.name
+    key.unrecognized_fields[AUTHOR_FIELD] = author.name
     return key
 
 

@@ -27,7 +27,7 @@ from tuf.api.metadata import Metadata, MetaFile, Root, Snapshot, Targets, Timest
 
 from geartrain.adapters.files import make_private_folder, replace_durably, write_durable, write_tree
 from geartrain.adapters.tls import check_private
-from geartrain.bundle import Archive, target_path
+from geartrain.bundle import AUTHOR_FIELD, Archive, target_path
 from geartrain.bundle.archive import ManifestArchive
 from geartrain.errors import BundleError, ConfigError
 from geartrain.printable import printable
@@ -91,6 +91,20 @@ class Repository:
     def targets(self) -> Metadata[Targets] | None:
         """The bundles that there are."""
         return self._targets
+
+    @property
+    def authors(self) -> dict[str, str]:
+        """By the id of each key that is trusted with bundles, whose it is."""
+        if self._root is None:
+            return {}
+        keys, ids = self._root.signed.keys, self._root.signed.roles[Targets.type].keyids
+        return {one: str(keys[one].unrecognized_fields.get(AUTHOR_FIELD, "")) for one in ids if one in keys}
+
+    @property
+    def codes(self) -> dict[str, dict[str, Any]]:
+        """By the hash of each bundle's or program's code, what its author says of it."""
+        found = {} if self._targets is None else self._targets.signed.targets
+        return {code_of_target(path): dict(one.custom or {}) for path, one in found.items()}
 
     def archive(self, code: str) -> Path | None:
         """The archive of this code, where a trusted author has signed it."""

@@ -684,6 +684,8 @@ EventKind = Literal[
     "log",
     "certificate",
     "backup",
+    "key",
+    "bundle",
 ]
 
 

@@ -33,8 +33,18 @@ LIVE_MAX = 8
 class Enrolment:
     """The devices of an open platform; `now_us` tells the wall clock, microseconds."""
 
-    def __init__(self, config: PlatformConfig, devices: Devices, now_us: Callable[[], int]) -> None:
-        """Raises `CertificateError` where there is no authority, and `StoreError`."""
+    def __init__(
+        self,
+        config: PlatformConfig,
+        devices: Devices,
+        now_us: Callable[[], int],
+        tell: Callable[[str, str], None] = lambda what, device: None,
+    ) -> None:
+        """tell: told what becomes of a device's right to be one: `invited`, `issued` or `revoked`.
+
+        Raises `CertificateError` where there is no authority, and `StoreError`.
+        """
+        self._tell = tell
         self.fleet = open_fleet(config)
         self._config, self._devices, self._now_us = config, devices, now_us
         self._tokens = Tokens(config.places.joins, now_us)
@@ -52,6 +62,7 @@ class Enrolment:
         """What a device needs to join, for `life_s` seconds; raises `NotFoundError` for an unknown one."""
         self._devices.active(device)
         token, expires_us = self._tokens.make(device, life_s)
+        self._tell("invited", device)
         return {
             "url": self._config.device_url,
             "token": token,
@@ -65,6 +76,7 @@ class Enrolment:
         good = len(self._good(device))
         if good:
             self.fleet.revoke(DEVICE, device)
+            self._tell("revoked", device)
             _LOG.warning("device %s: its certificates are revoked", device)
         return good
 
@@ -144,6 +156,7 @@ class Enrolment:
             )
         life = timedelta(days=self._config.fleet.certificate_days)
         made = self.fleet.sign(device, request, life)
+        self._tell("issued", device)
         return {
             "device": device,
             "broker": self._config.device_broker,

@@ -195,7 +195,10 @@ def _enrolment(config: PlatformConfig, store: ControlStore, clock: SystemClock) 
         return None
     from geartrain_cloud.control.enrolment import Enrolment  # only who has a fleet needs cryptography
 
-    return Enrolment(config, store.devices, clock.now_us)
+    def tell(what: str, device: str) -> None:
+        store.events.note("certificate", "", device, {"what": what, "kind": "device", "name": device})
+
+    return Enrolment(config, store.devices, clock.now_us, tell)
 
 
 def _backfills(

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +24,7 @@ from geartrain.bundle import Archive, ProgramArchive, ProgramManifest
 from geartrain.bundle.archive import ARCHIVE_BYTES_MAX, ManifestArchive
 from geartrain.bundle.program import PROGRAM_BOUNDS
 from geartrain.errors import BundleError
+from geartrain.printable import printable
 from geartrain_cloud.bundles.files import BundleFiles
 from geartrain_cloud.control import answers
 from geartrain_cloud.control.answering import Handler
@@ -41,6 +42,8 @@ _LOG = logging.getLogger("geartrain.control")
 
 REFRESH_S = 60.0
 """Between two looks whether metadata are to be signed anew."""
+BUNDLES_TOLD_MAX = 20
+SAID_CHARS_MAX = 100
 _CHUNK = 1 << 16
 
 
@@ -127,7 +130,10 @@ class Trust:
         body, asked = await body_of(request, MetadataBody)
 
         def work() -> Answer:
-            self._repository().put_root(body.metadata.encode())
+            repository = self._repository()
+            before = repository.authors
+            repository.put_root(body.metadata.encode())
+            self._tell_keys(before, repository.authors)
             return 201, {}
 
         return self._store.answers.once(key_of(request), asked, work)
@@ -140,7 +146,10 @@ class Trust:
         body, asked = await body_of(request, MetadataBody)
 
         def work() -> Answer:
-            self._repository().put_targets(body.metadata.encode(), self._used())
+            repository = self._repository()
+            before = repository.codes
+            repository.put_targets(body.metadata.encode(), self._used())
+            self._tell_bundles(before, repository.codes)
             return 201, {}
 
         return self._store.answers.once(key_of(request), asked, work)
@@ -160,6 +169,19 @@ class Trust:
     async def put_program(self, request: web.Request) -> Answer:
         """Bring the archive of an agent's program, named SHA256.CODE.zip."""
         return await self._put(request, ProgramArchive, PROGRAM_BOUNDS.archive_bytes)
+
+    def _tell_keys(self, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+        """Tell which keys of authors are trusted since, and which no more."""
+        for one in sorted(before.keys() ^ now.keys()):
+            said = {"id": one, "author": _short({**before, **now}[one]), "trusted": one in now}
+            self._store.events.note("key", "", "", said)
+
+    def _tell_bundles(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        """Tell which bundles and programs may be run since, and which no more; the first of them."""
+        for one in sorted(before.keys() ^ now.keys())[:BUNDLES_TOLD_MAX]:
+            about = {**before, **now}[one]
+            said = {"code": one, "program": _short(about.get("program")), "removed": one not in now}
+            self._store.events.note("bundle", _short(about.get("app")), "", said)
 
     async def _put(
         self, request: web.Request, kind: Callable[[BinaryIO], ManifestArchive[Any]], most: int
@@ -195,6 +217,11 @@ class Trust:
     async def serve_bundle(self, request: web.Request) -> web.StreamResponse:
         """`GET /v1/bundles/{name}`, such as `SHA256.CODE.zip`."""
         return _file(self._files.served_bundle(request.match_info["name"]), "application/zip")
+
+
+def _short(said: object) -> str:
+    """What an author has written of himself or of a bundle, as an event tells it."""
+    return printable(said, SAID_CHARS_MAX) if isinstance(said, str) else ""
 
 
 def _file(path: Path | None, kind: str) -> web.StreamResponse:

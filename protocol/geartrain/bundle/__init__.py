@@ -7,12 +7,13 @@ and whatever bytes come, nothing but a `BundleError` is raised.
 """
 
 from geartrain.bundle.archive import Archive, entries_of
-from geartrain.bundle.manifest import MANIFEST, Manifest, code_hash, target_path
+from geartrain.bundle.manifest import AUTHOR_FIELD, MANIFEST, Manifest, code_hash, target_path
 from geartrain.bundle.packing import pack
 from geartrain.bundle.program import ProgramArchive, ProgramManifest, pack_program, unpacked_wheels
 from geartrain.bundle.project import PROJECT, Project, project_of
 
 __all__ = [
+    "AUTHOR_FIELD",
     "MANIFEST",
     "PROJECT",
     "Archive",

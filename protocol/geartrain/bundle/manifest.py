@@ -38,6 +38,10 @@ def code_hash(files: Mapping[str, str]) -> str:
     return hashlib.sha256(listed.encode()).hexdigest()
 
 
+AUTHOR_FIELD = "x-geartrain-author"
+"""Of a key in signed metadata: whose it is."""
+
+
 def target_path(code: str) -> str:
     """What signed metadata call the bundle of this code."""
     return f"{code}.zip"
