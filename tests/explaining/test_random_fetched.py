@@ -38,29 +38,29 @@ def test_what_was_fetched_gives_the_answer_of_the_flow(monkeypatch: pytest.Monke
         base, *others = (",".join(sorted(one.cut.edge)) for one in own)
         with tempfile.TemporaryDirectory() as folder:
             log_of(plan, case.world, rng, Path(folder), own)
-            _fetch(Path(folder), graph.name, base, tuple(others))
-            found = answer_of(graph, asyncio.run(_run(Fetched(Path(folder)), case)))
+            fetch(Path(folder), Path(folder), graph.name, base, tuple(others))
+            found = answer_of(graph, asyncio.run(run_of(Fetched(Path(folder)), case)))
         for sink in (one.id for one in graph.sinks() if one.id in plan.cloud):
             assert [row.order for row in found.sinks[sink]] == [row.order for row in want.sinks[sink]]
             pairs = zip(found.sinks[sink], want.sinks[sink], strict=True)
             assert all(same_bits(row.value, other.value) for row, other in pairs)
         assert (found.dead, found.late) == (want.dead, want.late)
 
-    for drawn in (cases(), split_cases()):
+    for strategy in (cases(), split_cases()):
         limits = settings(
             max_examples=FLOWS, deadline=None, database=None, suppress_health_check=list(HealthCheck)
         )
-        seed(3)(limits(given(drawn)(check)))()
+        seed(3)(limits(given(strategy)(check)))()
 
 
-def _fetch(folder: Path, flow: str, base: str, others: tuple[str, ...]) -> None:
+def fetch(log: Path, folder: Path, flow: str, base: str, others: tuple[str, ...]) -> None:
     """What the client writes, without REST."""
     after, upto, done = dict[str, int](), dict[str, int](), False
     schemas: dict[str, str] = {}
     page: dict[str, Any] = {}
     with (folder / RECORDS_FILE).open("w", encoding="utf-8") as file:
         while not done:
-            question = RecordsQuestion(flow, str(folder), START_OF_TIME, END_OF_TIME, after, upto)
+            question = RecordsQuestion(flow, str(log), START_OF_TIME, END_OF_TIME, after, upto)
             page = json.loads(msgspec.json.encode(records.page_of(question)))
             for record in page["records"]:
                 file.write(json.dumps(record) + "\n")
@@ -72,7 +72,7 @@ def _fetch(folder: Path, flow: str, base: str, others: tuple[str, ...]) -> None:
     (folder / META_FILE).write_bytes(msgspec.json.encode(meta))
 
 
-async def _run(fetched: Fetched, case: Case) -> Parts:
+async def run_of(fetched: Fetched, case: Case) -> Parts:
     run = FetchedRun(fetched, case.graph, SystemClock())
     parts = [
         (stream, batch)

@@ -41,36 +41,38 @@ def test_the_records_behind_a_row_make_it_again() -> None:
                 for row in rng.sample(rows, min(ROWS_MAX, len(rows))) if sink in plan.cloud else ():
                     stream = plan.graph[sink].inputs[0].step
                     trace = Tracer(logged).trace(stream, row.order)
-                    held = HeldRow(sink, _json(plan, stream, row.value), row.order, 1)
+                    held = HeldRow(sink, row_of(plan, stream, row.value), row.order, 1)
                     assert trace.whole
                     assert trace.found
                     assert made_again(logged, trace.found, held) == held.row, trace.made
                     met.update(one.operator for one in trace.made)
                     met["cuts of devices"] += any(plan.channel(one).entry != one for one in trace.counts)
-                    if all(
-                        plan.graph[plan.channel(one).stream].operator.kind == "source" for one in trace.counts
-                    ):
-                        _check_by_reference(case, trace, sink, row)
+                    if is_of_sources(plan, trace):
+                        check_by_reference(case, trace, sink, row)
                         met["by reference"] += 1
 
-    for drawn in (cases(), split_cases()):
+    for strategy in (cases(), split_cases()):
         limits = settings(
             max_examples=FLOWS, deadline=None, database=None, suppress_health_check=list(HealthCheck)
         )
-        seed(7)(limits(given(drawn)(check)))()
+        seed(7)(limits(given(strategy)(check)))()
     assert met.keys() >= _MET, met
+
+
+def is_of_sources(plan: Plan, trace: Trace) -> bool:
+    return all(plan.graph[plan.channel(one).stream].operator.kind == "source" for one in trace.counts)
 
 
 _MET = {"map", "flat_map", "key_by", "order", "process", "window_aggregate", "window_fold", "aggregate"}
 _MET |= {"merge", "merge_partials", "interval_join", "partial_aggregate", "by reference", "cuts of devices"}
 
 
-def _json(plan: Plan, stream: str, value: Any) -> dict[str, Any]:
+def row_of(plan: Plan, stream: str, value: Any) -> dict[str, Any]:
     codec = RowCodec(plan.graph[stream].out)
     return json_row(codec.schema, [column[0] for column in codec.to_columns([value])])
 
 
-def _check_by_reference(case: Case, trace: Trace, sink: str, row: Row) -> None:
+def check_by_reference(case: Case, trace: Trace, sink: str, row: Row) -> None:
     """Without every other record of the sources, the reference gives the row all the same."""
     kept = {
         (name, number)

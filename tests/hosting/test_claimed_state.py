@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -150,13 +151,24 @@ def _back_and_forth(graph: Graph, cuts: list[Cut], rng: random.Random) -> list[C
     ]
 
 
-def check(case: Case, folder: Path, seen: Counter[str]) -> None:
-    """Compare one flow, under one schedule."""
+@dataclass
+class Drawn:
+    """One flow under one schedule: its run, and the cuts for which its plan was made."""
+
+    run: Claiming
+    plan: Plan
+    base: list[str]
+    cuts: list[list[str]]
+
+
+def draw(case: Case, folder: Path, seen: Counter[str], log: type[LiveLog] = LiveLog) -> Drawn:
+    """Draw the cuts of a flow's devices, and a schedule."""
     graph, rng = case.graph, case.rng()
     cuts = drawn_cuts(graph, rng, 16)
     base = sorted(rng.choice(cuts).edge)
     chosen = [_back_and_forth(graph, cuts, rng) for _ in case.world.devices]
-    plan = make_mixed_plan(graph, base, [sorted(cut.edge) for several in chosen for cut in several])
+    others = [sorted(cut.edge) for several in chosen for cut in several]
+    plan = make_mixed_plan(graph, base, others)
     known = claimable(plan.graph)
     own = list[list[Plan]]()
     for several in chosen:
@@ -174,13 +186,19 @@ def check(case: Case, folder: Path, seen: Counter[str]) -> None:
         folder,
         Revised({}, case.world, [Stage((), plan, document)]),
         rng,
-        lambda at, flow, chance: LiveLog(at, flow, chance, own),
+        lambda at, flow, chance: log(at, flow, chance, own),
     )
-    kills = run.kills
     if any(step.operator.kind == "broadcast" for step in graph.steps):
         run.scales = 0  # its table is in every slot, and is not dealt anew
+    return Drawn(run, plan, base, others)
+
+
+def check(case: Case, folder: Path, seen: Counter[str]) -> None:
+    """Compare one flow, under one schedule."""
+    run = draw(case, folder, seen).run
+    kills = run.kills
     try:
-        answer, want = run.run(), interpret(graph, case.world.inputs(), case.world.bounds_us)
+        answer, want = run.run(), interpret(case.graph, case.world.inputs(), case.world.bounds_us)
         answer.sinks = {sink: in_order(rows) for sink, rows in answer.sinks.items()}
         check_equal(answer, want)
     except AssertionError as error:

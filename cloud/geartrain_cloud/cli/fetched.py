@@ -10,13 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from geartrain.adapters.system import SystemRandomness
 from geartrain.errors import ConfigError
 from geartrain.graph.conform import raw_form
 from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, LATE, OVERTAKEN, STATE, Graph
@@ -24,15 +22,14 @@ from geartrain.planning import Plan
 from geartrain.planning.mixed import make_mixed_plan
 from geartrain.planning.properties import derive_properties
 from geartrain.ports import Clock
-from geartrain.records.batch import Batch, DeadLetter
+from geartrain.records.batch import DeadLetter
 from geartrain.records.letters import to_batch
 from geartrain.runtime.fragment import Fragment, Output
 from geartrain.runtime.local import Progress
 from geartrain.schema import ColumnBatch, Field, FieldType, RowCodec
-from geartrain.state.moving import Cells
 from geartrain_client.cli.fetching import META_FILE, RECORDS_FILE, FetchedMeta
 from geartrain_cloud.spark.chains import OVERTAKEN_REASON
-from geartrain_cloud.spark.clocks import least_clock, sources_of
+from geartrain_cloud.spark.followed import Followed
 from geartrain_cloud.spark.rows import decoded
 
 _BESIDE = (DEAD_LETTERS, LATE, STATE, CLAIMS)
@@ -94,64 +91,60 @@ class FetchedRun:
     def __init__(self, fetched: Fetched, graph: Graph, clock: Clock) -> None:
         """Raises `ConfigError` and `PlacementError`."""
         self._fetched, self._meta, self.plan = fetched, fetched.meta, fetched.plan(graph)
-        self.fragment = Fragment(self.plan.graph, self.plan.cloud, clock=clock, randomness=SystemRandomness())
+        self._steps = Followed(self.plan, self.plan.cloud, clock)
         self.progress = Progress()
         self.ended = False
-        self._begun = Cells()
         self._codecs = {channel.id: RowCodec(channel.kind) for channel in self.plan.channels}
-        self._entries = {channel.id: channel.entry for channel in self.plan.channels}
         known = derive_properties(self.plan.graph)
-        self._timely = {c for c, entry in self._entries.items() if entry in known and known[entry].timely}
+        entries = {channel.id: channel.entry for channel in self.plan.channels}
+        self._timely = {c for c, entry in entries.items() if entry in known and known[entry].timely}
+
+    @property
+    def fragment(self) -> Fragment:
+        """The steps at work."""
+        return self._steps.fragment
 
     async def outputs(self, rows_max: int, going: Callable[[], bool]) -> AsyncIterator[Output]:
         """Feed the records, then let time pass; yield what leaves."""
-        for (channel, overtaken), lines in groupby(
-            self._fetched.records(), itemgetter("channel", "overtaken")
-        ):
-            for rows in _chunks(lines, rows_max):
+        for (channel, overtaken, _), lines in groupby(self._fetched.records(), _together):
+            # What a device says in one batch is for all of its steps at once.
+            for rows in [list(lines)] if channel == CLAIMS else _chunks(lines, rows_max):
                 if not going():
                     return
-                output = self._feed(channel, self._batch(channel, rows), overtaken=overtaken)
+                output = self._feed(channel, rows, overtaken=overtaken)
                 self.progress.records_read += len(rows)
                 yield self._kept(output)
         clocks = {s: min(clock, self._meta.end) for s, clock in self._meta.clocks.items()}
-        for entry, sources in sources_of(self.plan.graph, self._entries.values()).items():
-            if entry not in _BESIDE:
-                self.fragment.advance(entry, least_clock(clocks, sources))
-        self.fragment.close()
+        self._steps.advance([c.id for c in self.plan.channels if c.id not in _BESIDE], clocks)
+        self._steps.close()
         self.ended = True
-        yield self._kept(self.fragment.take())
+        yield self._kept(self._steps.take())
 
-    def _feed(self, channel: str, batch: Batch, *, overtaken: bool) -> Output:
-        output = Output()
+    def _feed(self, channel: str, rows: list[dict[str, Any]], *, overtaken: bool) -> Output:
+        columns, devices = self._columns(channel, rows), [row["device"] for row in rows]
+        if channel == STATE:
+            self._steps.take_in(columns, devices)
+            return self._steps.take()
+        if channel == CLAIMS:
+            self._steps.answer(columns, devices, self._meta.end)
+            return self._steps.take()
+        output, batch = Output(), decoded(self._codecs[channel], columns, channel, self.fragment.reject)
         if channel in (DEAD_LETTERS, LATE):
             output.add(channel, batch)
-        elif channel == STATE:
-            self._take_in(batch)
-        elif channel == CLAIMS:
-            return output  # what devices have said, and no records
-        elif overtaken and channel in self._timely:
+            return output
+        self._steps.note_owners(channel, columns, devices)
+        if overtaken and channel in self._timely:
             letters = [
                 DeadLetter(channel, batch.origin(row), batch.times[row], OVERTAKEN_REASON, raw_form(value))
                 for row, value in enumerate(batch.values)
             ]
             output.add(OVERTAKEN, to_batch(letters))
         else:
-            self.fragment.feed(self._entries[channel], batch)
-        for stream, batches in self.fragment.take().batches.items():
+            self._steps.feed(channel, batch)
+        for stream, batches in self._steps.take().batches.items():
             for one in batches:
                 output.add(stream, one)
         return output
-
-    def _take_in(self, batch: Batch) -> None:
-        """Go on with cells that devices have left with their steps; those in pieces once they are whole."""
-        for piece in batch.values:
-            at = piece.step, piece.key
-            begun = self._begun.pop(at, b"") if piece.offset else b""
-            if len(begun) == piece.offset:
-                self._begun[at] = begun + piece.cell
-                if len(self._begun[at]) == piece.size and piece.step in self.fragment.steps:
-                    self.fragment.take_in({at: self._begun.pop(at)})
 
     def _kept(self, output: Output) -> Output:
         """Without what belongs before the range, which the records before it have made."""
@@ -161,19 +154,23 @@ class FetchedRun:
                 kept.add(stream, batch.where([time >= begin for time in batch.times]))
         return kept
 
-    def _batch(self, channel: str, rows: list[dict[str, Any]]) -> Batch:
+    def _columns(self, channel: str, rows: list[dict[str, Any]]) -> ColumnBatch:
         codec = self._codecs[channel]
         fields = [
             [_column(field, row["values"][field.name]) for row in rows] for field in codec.schema.fields
         ]
-        columns = ColumnBatch(
+        return ColumnBatch(
             fields,
             [row["time"] for row in rows],
             [row["split"] for row in rows],
             [row["number"] for row in rows],
             [bytes.fromhex(row["path"]) for row in rows],
         )
-        return decoded(codec, columns, channel, self.fragment.reject)
+
+
+def _together(line: dict[str, Any]) -> tuple[str, bool, str]:
+    """What stands in one batch."""
+    return line["channel"], line["overtaken"], line["entry"] if line["channel"] == CLAIMS else ""
 
 
 def _chunks(lines: Iterator[dict[str, Any]], count: int) -> Iterator[list[dict[str, Any]]]:

@@ -37,7 +37,7 @@ from geartrain.graph.graph import DEAD_LETTERS, LATE, OVERTAKEN, Graph, Step
 from geartrain.operators.sink import SinkOperator
 from geartrain.operators.source import SourceOperator
 from geartrain.ports import Clock
-from geartrain.records.batch import Batch
+from geartrain.records.batch import Batch, DeadLetter
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME, format_time
 from geartrain.records.letters import Letter
 from geartrain.runtime.fragment import Output
@@ -253,6 +253,15 @@ def _put_in_place(
         result.written.append(f"{name}.json")
 
 
+def _refusing(run: LocalRun | FetchedRun) -> Callable[[DeadLetter], None]:
+    """What takes dead letters; a run may open its fragment anew."""
+
+    def refuse(letter: DeadLetter) -> None:
+        run.fragment.reject(letter)
+
+    return refuse
+
+
 async def _run(
     graph: Graph, folder: Path, how: RunOptions, fetched: Fetched | None, *, keeps: bool
 ) -> RunResult:
@@ -265,7 +274,8 @@ async def _run(
         else:
             run = FetchedRun(fetched, graph, how.clock)
         letters = _Letters(run.progress.records_of)
-        actuators = Actuating(_actuators(graph), how.clock, run.fragment.reject) if how.actuate else None
+        refuse = _refusing(run)
+        actuators = Actuating(_actuators(graph), how.clock, refuse) if how.actuate else None
         try:
             async for output in run.outputs(READ_ROWS, how.going):
                 letters.take(output)

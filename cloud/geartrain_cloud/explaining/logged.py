@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from geartrain.adapters.system import SystemClock, SystemRandomness
+from geartrain.adapters.system import SystemClock
 from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, LATE, STATE, key_step
 from geartrain.graph.operator import Services
 from geartrain.planning import Plan
 from geartrain.planning.properties import derive_properties
 from geartrain.records.batch import Batch, DeadLetter
-from geartrain.runtime.fragment import Fragment
-from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.schema import ColumnBatch, RowCodec, Schema
+from geartrain.state.claims import HAS
 from geartrain.state.keyed import DictBackend, KeyedState
 from geartrain_cloud.explaining.errors import ExplainError
 from geartrain_cloud.log.arrow import arrow_schema, from_table
@@ -27,7 +27,7 @@ from geartrain_cloud.log.pack import take
 from geartrain_cloud.log.part import SYSTEM_NAMES
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.ports import Entry, position_key
-from geartrain_cloud.spark.clocks import least_clock, sources_of
+from geartrain_cloud.spark.followed import Followed
 from geartrain_cloud.spark.rows import decoded
 
 CHUNK_ROWS = 20_000
@@ -47,6 +47,10 @@ class LoggedRows:
     seqs: list[int]
     late: list[bool]
     overtaken: list[bool]
+
+    def column(self, schema: Schema, field: str) -> list[Any]:
+        """The values of a field, in the form of the log; schema: of its channel."""
+        return self.rows.fields[[one.name for one in schema.fields].index(field)]
 
     def chosen(self, rows: list[int]) -> LoggedRows:
         """Some of the rows."""
@@ -69,19 +73,26 @@ class Chunk:
     clocks: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """State that has gone from one tier to the other: of which device, and the entry that says so."""
+
+    device: str
+    entry: Entry
+
+
 @dataclass
 class LoggedFlow:
     """The log of one instance, up to where it stood when this was made.
 
     plan: of all cuts that its devices have; removed: by channel, the newest entry whose rows retention has
-    removed; left: the steps whose state devices have left to the cloud. Both are known once the log was read.
+    removed, known once the log was read.
     """
 
     log: LogReader
     instance: str
     plan: Plan
     removed: dict[str, Entry] = field(default_factory=dict)
-    left: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._ends = self.log.positions(self.instance)
@@ -90,7 +101,6 @@ class LoggedFlow:
         self._entries = {channel.id: channel.entry for channel in channels}
         known = derive_properties(graph)
         self._timely = {c for c, entry in self._entries.items() if entry in known and known[entry].timely}
-        self._sources = sources_of(graph, self._entries.values())
         self._cloud = frozenset(self.plan.cloud)
 
     @property
@@ -122,7 +132,6 @@ class LoggedFlow:
                 upto = min(end, self.log.limit(self.instance, key, at[key], CHUNK_ROWS))
                 entries = self.log.entries(self.instance, key, at[key], upto)
                 self._check_known(entries)
-                self._note_left(entries)
                 wanted = (entry for entry in entries if entry.channel in channels)
                 rows += [found for entry in wanted for found in self._rows(entry)]
                 at[key] = upto
@@ -135,11 +144,6 @@ class LoggedFlow:
                     f"the log has rows of {entry.channel!r}, which a device has sent by a cut that the app "
                     "does not have any more, and only what came by its present cuts can be explained"
                 )
-
-    def _note_left(self, entries: Iterable[Entry]) -> None:
-        for entry in entries:
-            if entry.channel in (STATE, CLAIMS) and entry.segment:
-                self.left.update(str(step) for step in self.log.table(entry).column("step").to_pylist())
 
     def _rows(self, entry: Entry) -> Iterator[LoggedRows]:
         if entry.count and not entry.segment:
@@ -194,15 +198,22 @@ class LoggedFlow:
             CLAIMS,
         }
 
-    def feed(self, fragment: Fragment, found: LoggedRows) -> None:
-        """Feed rows to steps, without those that the clock had passed when they came."""
-        channel = found.entry.channel
-        fragment.feed(self._entries[channel], self.batch(channel, self.on_time(found)))
+    def opened(self, steps: Collection[str]) -> Followed:
+        """Some of the cloud's steps, ready to be fed."""
+        return Followed(self.plan, steps, SystemClock())
 
-    def advance(self, fragment: Fragment, channels: Iterable[str], clocks: Mapping[str, int]) -> None:
-        """Tell steps of the clocks of the channels that they read."""
-        for entry in sorted(self._entries[channel] for channel in channels):
-            fragment.advance(entry, least_clock(clocks, self._sources[entry]))
+    def feed(self, steps: Followed, found: LoggedRows) -> None:
+        """Feed rows to steps, without those that the clock had passed when they came; or tell them of state
+        that devices have left or taken.
+        """
+        channel = found.entry.channel
+        if channel == STATE:
+            steps.take_in(found.rows, found.devices)
+        elif channel == CLAIMS:
+            steps.answer(found.rows, found.devices)
+        else:
+            steps.note_owners(channel, found.rows, found.devices)
+            steps.feed(channel, self.batch(channel, self.on_time(found)))
 
     def stream(self, stream: str) -> Iterator[Batch]:
         """The records of a stream, keyed where it is, from the log's beginning on."""
@@ -213,18 +224,40 @@ class LoggedFlow:
                 for found in chunk.rows:
                     yield self._keyed(stream, self.batch(channel, self.on_time(found)))
             return
-        channels, fragment = self.read_by(steps), opened(self.plan, steps)
-        keeping = {step for step in steps if self.plan.graph[step].operator.stateful}
-        for chunk in self.chunks(channels):
-            if keeping & self.left:
-                raise ExplainError(
-                    f"devices have left what step {min(keeping & self.left)!r} keeps to the data centre, and "
-                    f"not the records that it was made of, so no row of {stream!r} and below can be explained"
-                )
+        channels, followed = self.read_by(steps), self.opened(steps)
+        for chunk in self.chunks(channels | self.moving):
             for found in chunk.rows:
-                self.feed(fragment, found)
-            self.advance(fragment, channels, chunk.clocks)
-            yield from fragment.take().batches.get(stream, [])
+                self.feed(followed, found)
+            followed.advance(channels, chunk.clocks)
+            yield from followed.take().batches.get(stream, [])
+
+    @property
+    def moving(self) -> frozenset[str]:
+        """The channels by which devices leave state to the data centre and claim it from there."""
+        return frozenset({STATE, CLAIMS} & self._codecs.keys())
+
+    @cached_property
+    def taken(self) -> Mapping[str, list[Moved]]:
+        """By step, where devices have said that they have what it keeps."""
+        found: dict[str, list[Moved]] = {}
+        for rows in self._of(CLAIMS):
+            for claim, device in zip(self.batch(CLAIMS, rows.rows).values, rows.devices, strict=True):
+                if claim.says == HAS:
+                    found.setdefault(claim.step, []).append(Moved(device, rows.entry))
+        return found
+
+    def left(self, step: str, keys: Collection[bytes] | None = None) -> list[Moved]:
+        """Where devices have left what a step keeps of some keys, or of any, to the data centre."""
+        return [
+            Moved(device, rows.entry)
+            for rows in self._of(STATE)
+            for cell, device in zip(self.batch(STATE, rows.rows).values, rows.devices, strict=True)
+            if cell.step == step and (keys is None or cell.key in keys)
+        ]
+
+    def _of(self, channel: str) -> Iterator[LoggedRows]:
+        if channel in self._codecs:
+            yield from (rows for chunk in self.chunks({channel}) for rows in chunk.rows)
 
     def _keyed(self, stream: str, batch: Batch) -> Batch:
         """A batch of a channel with the keys of its stream, which no channel carries."""
@@ -234,11 +267,6 @@ class LoggedFlow:
         kind = self.plan.graph[stream].out
         transform = step.operator.open(Services(stream, kind, _nobody, KeyedState(DictBackend())))
         return transform(batch) if callable(transform) else batch
-
-
-def opened(plan: Plan, steps: Iterable[str]) -> Fragment:
-    """Some of the cloud's steps, ready to be fed."""
-    return Fragment(plan.graph, steps, clock=SystemClock(), randomness=SystemRandomness())
 
 
 def _nobody(letter: DeadLetter) -> None:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from geartrain.graph.graph import CLAIMS, STATE
 from geartrain.records.event_time import format_time
 from geartrain.schema import FieldType, Schema
 from geartrain_cloud.explaining.errors import ExplainError
@@ -24,6 +25,8 @@ PAGE_ROWS, PAGE_BYTES = 10_000, 4 << 20
 """After which a page ends with the entry at hand."""
 SCANNED_ROWS = 500_000
 """Rows of other times that a page looks at, at the most."""
+_TIMELESS = frozenset({STATE, CLAIMS})
+"""Channels whose rows have no time of their own: what became of state at their places, in any range."""
 
 
 def page_of(question: RecordsQuestion) -> dict[str, Any]:
@@ -69,12 +72,12 @@ def _records(
     said: list[list[Any]] = [table.column(name).to_pylist() for name in SYSTEM_NAMES[4:]]
     paths = rows.paths if rows.paths is not None else [b""] * len(rows)
     for row, time in enumerate(rows.times):
-        if question.begin <= time < question.end:
+        if question.begin <= time < question.end or entry.channel in _TIMELESS:
             device, seq, late, overtaken = (column[row] for column in said)
             values = [column[row] for column in rows.fields]
             yield {
                 "channel": entry.channel,
-                "event_time": format_time(time),
+                "event_time": "" if entry.channel in _TIMELESS else format_time(time),
                 "time": time,
                 "split": rows.names[row],
                 "number": rows.numbers[row],

@@ -10,15 +10,17 @@ them the code has looked at, nobody knows.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from geartrain.graph.graph import Step
 from geartrain.operators.process import Process
 from geartrain.operators.union import UNION
+from geartrain.planning.mixed import claimable
+from geartrain.planning.properties import derive_properties
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME, format_time
 from geartrain.records.keys import decode_key
 from geartrain_cloud.explaining.errors import ExplainError
@@ -32,6 +34,8 @@ from geartrain_cloud.explaining.places import (
     timer_key,
     window_of,
 )
+from geartrain_cloud.ports import Entry
+from geartrain_cloud.spark.claims import key_of
 
 RECORDS_MAX = 100_000
 """Records of one stream that are held as those that had a part."""
@@ -42,6 +46,9 @@ _WINDOW = frozenset(
     {"window_aggregate", "window_reduce", "window_fold", "partial_aggregate", "merge_partials"}
 )
 _RUNNING = frozenset({"aggregate", "reduce", "fold"})
+
+
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +80,94 @@ class Tracer:
     def __init__(self, logged: LoggedFlow) -> None:
         self._logged, self._graph = logged, logged.plan.graph
         self._wanted: dict[str, set[Place]] = {}
+        self._sought: dict[str, set[Place]] = {}
         self._trace = Trace()
+        self._waited: list[tuple[Step, int]] = []
 
     def trace(self, stream: str, place: Place) -> Trace:
         """What the record at `place` of a stream was made of; raises `ExplainError` and `LedgerError`."""
         self._wanted = {stream: {place}}
+        self._follow(stream)
+        if self._want_given():
+            self._follow(stream)
+        self._note_moved()
+        return self._trace
+
+    def _follow(self, stream: str) -> None:
+        """Go from what is wanted up to the log."""
         steps = self._logged.above(stream)
         for step in reversed(self._graph.steps):
             wanted = self._wanted.pop(step.id, None) if step.id in steps else None
             if wanted:
                 self._above(step, wanted)
+        for entry, places in self._wanted.items():
+            self._sought.setdefault(self._logged.channel_of(entry), set()).update(places)
+        self._wanted = {}
         self._find()
-        return self._trace
+
+    def _want_given(self) -> bool:
+        """Want what the data centre had fed to steps before devices took their state and made what was found;
+        whether that is anything.
+        """
+        plan, taken = self._logged.plan, self._logged.taken
+        known, claimed = derive_properties(plan.graph), claimable(plan.graph) if taken else {}
+        last: dict[str, dict[bytes, Place]] = {}
+        for one in self._trace.found:
+            channel = plan.channel(one.entry.channel)
+            above = plan.graph.ancestors(channel.stream)
+            for step in (step for step in claimed if step in taken and step in above):
+                had = {found.device for found in taken[step] if _is_before(found.entry, one.entry)}
+                domain = known[channel.entry].domain if channel.entry in known else None
+                if not had.intersection(one.devices) or not _keeps_all(plan.graph[step]):
+                    continue
+                if domain != claimed[step]:
+                    self._note(
+                        f"{_devices(had)} had taken what step {step} keeps from the data centre: which "
+                        "records had a part in that is not known"
+                    )
+                    continue
+                keys = one.column(channel.schema, domain)
+                of_step = last.setdefault(step, {})
+                for value, device, place in zip(keys, one.devices, _places(one), strict=True):
+                    if device in had and (key := key_of(value)) is not None:
+                        of_step[key] = max(of_step.get(key, place), place)
+        for step, of_keys in last.items():
+
+            def had_part(key: bytes, place: Place, _: Any, of_keys: dict[bytes, Place] = of_keys) -> bool:
+                return key in of_keys and place <= of_keys[key]
+
+            count = self._collect(plan.graph[step].inputs[0].step, had_part)
+            self._say(
+                plan.graph[step], f"of the state that a device has taken of it: {_keys(of_keys)}", count
+            )
+        return bool(last)
+
+    def _note_moved(self) -> None:
+        """Say what devices have fed to steps themselves, which the log does not have."""
+        found = sum(self._trace.counts.values())
+        for step, count in self._waited:
+            if found < count and (left := self._logged.left(step.id)):
+                self._note(
+                    f"{_devices({one.device for one in left})} has left records that waited in step "
+                    f"{step.id} to the data centre: what waited is in that state, and not in the log"
+                )
+        taken, plan = self._logged.taken, self._logged.plan
+        for one in self._trace.found:
+            above = plan.graph.ancestors(plan.channel(one.entry.channel).stream)
+            for name, several in taken.items():
+                had = {moved.device for moved in several if _is_before(moved.entry, one.entry)}
+                if name in above and (mine := had.intersection(one.devices)):
+                    self._note(
+                        f"{_devices(mine)} had taken step {name} with its state: what it read itself from "
+                        "there on is not in the log"
+                    )
+
+    def _note_left(self, step: Step, keys: Collection[bytes]) -> None:
+        if left := self._logged.left(step.id, keys):
+            self._note(
+                f"{_devices({one.device for one in left})} has left what step {step.id} kept of "
+                f"{_keys(keys)}: what it had read itself before is in that state, and not in the log"
+            )
 
     def _want(self, stream: str, places: Iterable[Place]) -> None:
         self._wanted.setdefault(stream, set()).update(places)
@@ -107,14 +190,10 @@ class Tracer:
         if kind == UNION:  # a record came by one of the ways, and no other has its place
             for way in inputs:
                 self._want(way, wanted)
-        elif kind in _SAME:
-            self._want(inputs[0], wanted)
-            self._say(step, "each of one record", len(wanted))
-        elif kind in _CHILD:
-            self._want(inputs[0], {parent for place in wanted for parent in parents(place)})
-            self._say(step, "each of one record", len(wanted))
+        elif kind in _SAME or kind in _CHILD:
+            self._single(step, wanted)
         elif kind == "merge":
-            for port, place in map(merged_from, wanted):
+            for port, place in (found for _, found in _readable(wanted, merged_from)):
                 self._want(inputs[port], [place])
             self._say(step, "each of one record, of one of its inputs", len(wanted))
         elif kind in _PAIR:
@@ -128,16 +207,24 @@ class Tracer:
         else:
             raise ExplainError(f"step {step.id}: nobody knows how a {kind} leads back to its records")
 
+    def _single(self, step: Step, wanted: set[Place]) -> None:
+        is_same = step.operator.kind in _SAME
+        if step.operator.kind == "order":
+            self._waited.append((step, len(wanted)))
+        above = wanted if is_same else {parent for place in wanted for parent in parents(place)}
+        self._want(step.inputs[0].step, above)
+        self._say(step, "each of one record", len(wanted))
+
     def _pairs(self, step: Step, wanted: set[Place]) -> None:
         left, right = (one.step for one in step.inputs)
         lone = 0
-        for *_, path in wanted:
-            first, second = pair_of(path)
+        for _, (first, second) in _readable(wanted, lambda place: pair_of(place[3])):
             self._want(left, [first])
             if second is None:
                 lone += 1
             else:
                 self._want(right, [second])
+        self._waited.append((step, 2 * len(wanted) - lone))
         without = f"; {lone:,} of {left} met no record of {right}" if lone else ""
         self._say(step, f"each of one record of {left} and one of {right}{without}", 2 * len(wanted) - lone)
 
@@ -169,14 +256,15 @@ class Tracer:
             says = "each of the records of a key in a window"
         count = self._collect(step.inputs[0].step, had_part)
         self._say(step, f"{says}: {_spans(spans)}", count)
+        self._note_left(step, spans)
 
     def _results(self, step: Step, wanted: set[Place]) -> Iterator[tuple[bytes, int, int]]:
         """Key, start and event time of the windows whose results are wanted. Only a partial aggregate gives
         none of them in its places: it is run again.
         """
         if step.operator.kind != "partial_aggregate":
-            for time, _, _, path in wanted:
-                yield *window_of(path), time
+            for place, (key, start) in _readable(wanted, lambda place: window_of(place[3])):
+                yield key, start, place[0]
             return
         for batch in self._logged.stream(step.id):
             for row, key in enumerate(batch.keys or ()):
@@ -188,8 +276,7 @@ class Tracer:
         stream = step.inputs[0].step
         last: dict[bytes, Place] = {}
         fired = {place for place in wanted if place[1] == step.id and place[2] == 0}
-        for time, _, _, path in fired:
-            key = timer_key(path)
+        for (time, *_), key in _readable(fired, lambda place: timer_key(place[3])):
             last[key] = max(last.get(key, _least(time)), (time + 1, "", 0, b""))
         triggers = {parent for place in wanted - fired for parent in parents(place)}
         if triggers:
@@ -212,6 +299,7 @@ class Tracer:
         by = f" and {len(fired):,} timers" if fired else ""
         says = "of the state of a key: all its records" + ("" if arrival else " up to the result")
         self._say(step, f"{says}{by}: {_keys(last)}", count)
+        self._note_left(step, last)
 
     def _collect(self, stream: str, had_part: Callable[[bytes, Place, Any], bool]) -> int:
         """Want those records of a stream that had a part, at most the canonically last `RECORDS_MAX`; how
@@ -238,8 +326,8 @@ class Tracer:
 
     def _find(self) -> None:
         """Look the wanted rows of channels up in the log."""
-        wanted = {self._logged.channel_of(stream): places for stream, places in self._wanted.items()}
-        trace, left = self._trace, RECORDS_MAX
+        wanted, trace, left = self._sought, self._trace, RECORDS_MAX
+        trace.found, trace.counts = [], {}
         for chunk in self._logged.chunks(wanted):
             for logged in chunk.rows:
                 places = wanted[logged.entry.channel]
@@ -257,6 +345,39 @@ class Tracer:
                 f"retention has removed records of {channel} up to entry {entry.number:,} of partition "
                 f"{entry.partition}{since}: what they had a part in is not known any more"
             )
+
+
+def _readable(places: Iterable[Place], read: Callable[[Place], Read]) -> Iterator[tuple[Place, Read]]:
+    """Places of a step's results, and what `read` makes of them.
+
+    Where the path of a child may have been extended in two ways, one of its parents is no place that the step
+    gives. Raises `ExplainError` where none is.
+    """
+    error, count = None, 0
+    for place in places:
+        try:
+            found = read(place)
+        except ExplainError as refusal:
+            error = refusal
+        else:
+            count += 1
+            yield place, found
+    if error is not None and not count:
+        raise error
+
+
+def _is_before(entry: Entry, other: Entry) -> bool:
+    return entry.partition == other.partition and entry.number < other.number
+
+
+def _keeps_all(step: Step) -> bool:
+    """Whether any record of a key may have a part in what a step puts out for it."""
+    return step.operator.kind in _RUNNING or isinstance(step.operator, Process)
+
+
+def _devices(names: Collection[str]) -> str:
+    shown, more = sorted(names)[:3], len(names) - 3
+    return f"device {', '.join(shown)}" + (f" and {more:,} more" if more > 0 else "")
 
 
 def _least(time: int) -> Place:

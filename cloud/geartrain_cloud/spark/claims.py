@@ -14,14 +14,14 @@ shard's state. Where the device of a key is not known, the shard gives nothing a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
 import pyarrow as pa
 
 from geartrain.errors import USER_ERRORS
-from geartrain.graph.graph import CLAIMS, GIVEN
+from geartrain.graph.graph import CLAIMS, GIVEN, Graph
 from geartrain.planning.mixed import claimable
 from geartrain.planning.properties import derive_properties
 from geartrain.records.event_time import START_OF_TIME
@@ -77,6 +77,34 @@ _keys, _said = msgspec.msgpack.Decoder(_Keys).decode, msgspec.msgpack.Decoder(_S
 _aside = msgspec.msgpack.Decoder(_Aside).decode
 
 
+def noted_domains(graph: Graph, entries: Mapping[str, str], domains: Collection[str]) -> Mapping[str, str]:
+    """By channel, the field whose values are keys of steps that devices may claim, where it has one.
+
+    entries: by channel, the stream as which its rows are fed; domains: those of the steps.
+    """
+    known = derive_properties(graph) if domains else {}
+    found = {c: known[entry].domain for c, entry in entries.items() if entry in known}
+    return {channel: domain for channel, domain in found.items() if domain is not None and domain in domains}
+
+
+def key_of(value: object) -> bytes | None:
+    """The key that a value of a domain is; None for a value that is no key, which has no cell."""
+    try:
+        return encode_key(value)
+    except USER_ERRORS:
+        return None
+
+
+def owners_told(domain: str, owners: Mapping[bytes, str]) -> bytes:
+    """Keys of a domain with the device of each, as a shard is told."""
+    return _encode(_Keys(domain, list(owners), list(owners.values())))
+
+
+def claim_told(claim: Claim, device: str) -> bytes:
+    """A claim and who makes it, as a shard is told."""
+    return _encode(_Said(device, claim.number, claim.step, claim.says, claim.mark))
+
+
 class Claimed:
     """Where the log is read: what goes to shards beside the records."""
 
@@ -88,13 +116,9 @@ class Claimed:
         of_domain: dict[str, set[int]] = {}
         for step, number in self._stages.items():
             of_domain.setdefault(domains[step], set()).add(number)
-        known = derive_properties(query.graph) if of_domain else {}
-        self._noted: dict[str, tuple[str, list[int]]] = {}
-        for channel in query.channels:
-            entry = query.entry(channel)
-            domain = known[entry].domain if entry in known else None
-            if domain is not None and domain in of_domain:
-                self._noted[channel] = domain, sorted(of_domain[domain])
+        entries = {channel: query.entry(channel) for channel in query.channels}
+        noted = noted_domains(query.graph, entries, of_domain)
+        self._noted = {channel: (domain, sorted(of_domain[domain])) for channel, domain in noted.items()}
 
     def owners(self, channel: str, table: pa.Table) -> Iterator[Routed]:
         """The keys of a channel's rows with their devices, to the shards that keep state of them."""
@@ -102,25 +126,20 @@ class Claimed:
             return
         domain, stages = self._noted[channel]
         pairs = table.select([domain, "_device"]).group_by([domain, "_device"]).aggregate([])
-        dealt: dict[int, _Keys] = {}
+        dealt: dict[int, dict[bytes, str]] = {}
         for value, device in zip(*(column.to_pylist() for column in pairs.columns), strict=True):
-            try:
-                key = encode_key(value)
-            except USER_ERRORS:  # a value that is no key has no cell
-                continue
-            found = dealt.setdefault(shard_of(key, self._shards), _Keys(domain, [], []))
-            found.keys.append(key)
-            found.devices.append(device)
+            if (key := key_of(value)) is not None:
+                dealt.setdefault(shard_of(key, self._shards), {})[key] = str(device)
         for shard, found in sorted(dealt.items()):
             for stage in stages:
-                yield Routed(shard, stage, OWNERS, _encode(found))
+                yield Routed(shard, stage, OWNERS, owners_told(domain, found))
 
     def said(self, claims: Sequence[Claim], table: pa.Table) -> Iterator[Routed]:
         """Claims, to every shard of their steps; those of a step that keeps nothing here go nowhere."""
         for claim, device in zip(claims, table.column("_device").to_pylist(), strict=True):
             stage = self._stages.get(claim.step)
             if stage is not None:
-                said = _encode(_Said(str(device), claim.number, claim.step, claim.says, claim.mark))
+                said = claim_told(claim, str(device))
                 for shard in range(self._shards):
                     yield Routed(shard, stage, CLAIMS, said)
 
