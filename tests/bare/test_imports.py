@@ -114,3 +114,9 @@ def test_what_an_import_changes_is_found(tmp_path: Path) -> None:
         *(f"guilty.m{number} changes {what}" for number, what in enumerate(GUILTY)),
         "xml.dom in sys.modules is a stand-in",
     ]
+
+
+def test_control_starts_without_spark() -> None:
+    code = "import sys, geartrain_cloud.control.main\nprint('pyspark' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

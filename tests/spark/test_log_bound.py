@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from geartrain_cloud import bounded_log
 from geartrain_cloud.bounded_log import bound_log
-from geartrain_cloud.spark.session import LOG_FILE
+from geartrain_cloud.platform.places import SPARK_LOG_FILE
 
 WRITER = """
 import sys
@@ -59,7 +59,9 @@ def test_who_writes_goes_on_in_a_log_that_is_short_again(
 
 
 def test_java_goes_on_in_it(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = Path((spark.conf.get("spark.sql.warehouse.dir") or "").removeprefix("file:")).parent / LOG_FILE
+    log = (
+        Path((spark.conf.get("spark.sql.warehouse.dir") or "").removeprefix("file:")).parent / SPARK_LOG_FILE
+    )
     java = spark.sparkContext._jvm
     assert java is not None
 
@@ -72,7 +74,7 @@ def test_java_goes_on_in_it(spark: SparkSession, monkeypatch: pytest.MonkeyPatch
     full = say("before")
     monkeypatch.setattr(bounded_log, "LOG_BYTES_MAX", len(full.encode()) // 2)
     bound_log(log)
-    assert log.with_name(f"{LOG_FILE}.1").read_text().startswith(full)
+    assert log.with_name(f"{SPARK_LOG_FILE}.1").read_text().startswith(full)
     monkeypatch.undo()
     after = say("after")
     assert "\0" not in after

@@ -18,7 +18,6 @@ from geartrain_cloud.log.opening import stopped_log
 from geartrain_cloud.log.tables import LEDGER_FILE
 from geartrain_cloud.platform.places import PlatformPlaces
 from geartrain_cloud.spark.lock import LOCK_FILE, no_reader
-from geartrain_cloud.spark.session import LOG_FILE
 
 PARENT_LOCK = "parent.lock"
 """In the folder of a device of this machine, held by the process that runs it."""
@@ -53,7 +52,7 @@ def erase_on_disk(places: PlatformPlaces, device: str) -> Erased:
                 _empty(group / name)
         _empty(places.questions)
         for log in (
-            places.spark / LOG_FILE,
+            places.spark_log,
             *(places.process_log(name) for name in (*STOPPED, f"device {device}")),
         ):
             log.unlink(missing_ok=True)

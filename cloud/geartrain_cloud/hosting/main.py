@@ -32,7 +32,7 @@ from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.platform.config import PlatformConfig, read_platform
 from geartrain_cloud.spark.errors import QueryError, RefusedError
 from geartrain_cloud.spark.lock import StateLock
-from geartrain_cloud.spark.session import LOG_FILE, open_session
+from geartrain_cloud.spark.session import open_session
 from geartrain_cloud.spark.streams import root_cause
 
 EXIT_OK = 0
@@ -107,7 +107,7 @@ class Program:
             self._notes.ready()
             while not self._stopping.is_set():
                 host.step()
-                bound_log(self._config.places.spark / LOG_FILE)
+                bound_log(self._config.places.spark_log)
                 self._notes.alive("runs")
                 self._stopping.wait(_POLL_S)
         finally:
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RefusedError as error:
         return _said(str(error), EXIT_REFUSED)
     except GeartrainError as error:
-        return _said(f"{error} (more in {config.places.spark / LOG_FILE})", EXIT_FAILED)
+        return _said(f"{error} (more in {config.places.spark_log})", EXIT_FAILED)
     except OSError as error:
         place = error.filename or config.places.spark
         return _said(f"{place} cannot be written: {error.strerror}: make room, or let it write", EXIT_FAILED)

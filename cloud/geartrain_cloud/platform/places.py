@@ -24,6 +24,8 @@ STATUS_FILE = "status.json"
 STATE_VARIABLE = "GEARTRAIN_STATE"
 """The environment variable that names the state folder where no option does."""
 
+SPARK_LOG_FILE = "spark.log"
+"""What Spark says, in the folder of its session."""
 RESTORING = "restoring"
 """In a state folder that a backup is being brought back to: what else is there is not whole yet."""
 
@@ -112,6 +114,11 @@ class PlatformPlaces:
     def spark(self) -> Path:
         """The Spark host's folder: checkpoints and plans."""
         return self.folder / "spark"
+
+    @property
+    def spark_log(self) -> Path:
+        """What the Spark host's Spark says."""
+        return self.spark / SPARK_LOG_FILE
 
     @property
     def spark_wanted(self) -> Path:

@@ -35,6 +35,7 @@ from geartrain.revision import differences, in_short, is_mended, way_on
 from geartrain_cloud.bounded_log import bound_log
 from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.platform.places import SPARK_LOG_FILE
 from geartrain_cloud.revision_file import read_revision, write_revision
 from geartrain_cloud.sinks.opening import open_tables
 from geartrain_cloud.sinks.store import Store, Tables
@@ -45,7 +46,7 @@ from geartrain_cloud.spark.config import DriverConfig, read_config
 from geartrain_cloud.spark.errors import BreakerError, QueryError, RefusedError
 from geartrain_cloud.spark.lock import StateLock
 from geartrain_cloud.spark.restore import restored_checkpoint, sound_checkpoint
-from geartrain_cloud.spark.session import LOG_FILE, open_session
+from geartrain_cloud.spark.session import open_session
 from geartrain_cloud.spark.shards import SHARDS
 from geartrain_cloud.spark.status import StatusFile, describe, is_flushed, query_clock
 from geartrain_cloud.spark.streams import LogInput, RunningQuery, root_cause
@@ -248,7 +249,7 @@ class Driver:
                 _log.info("every source has ended and everything is in the tables")
                 return
             self._status.show(lambda: describe(self._log, tables, running))
-            bound_log(self._config.state / LOG_FILE)
+            bound_log(self._config.state / SPARK_LOG_FILE)
             self._stopping.wait(_POLL_S)
 
     def _has_ended(self, tables: Tables) -> bool:
@@ -301,7 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RefusedError as error:
         return _said(str(error), EXIT_REFUSED)
     except GeartrainError as error:
-        return _said(f"{error} (more in {config.state / LOG_FILE})", EXIT_FAILED)
+        return _said(f"{error} (more in {config.state / SPARK_LOG_FILE})", EXIT_FAILED)
     return EXIT_INTERRUPTED if signal.SIGINT in received else EXIT_OK
 
 

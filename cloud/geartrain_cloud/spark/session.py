@@ -22,11 +22,11 @@ from pyspark.sql import SparkSession
 
 from geartrain.adapters.files import write_private
 from geartrain_cloud.bounded_log import bound_log
+from geartrain_cloud.platform.places import SPARK_LOG_FILE
 from geartrain_cloud.spark.columns import LogColumns
 from geartrain_cloud.spark.java import ensure_java
 from geartrain_cloud.spark.worker_python import worker_python
 
-LOG_FILE = "spark.log"
 TASK_FAILURES_MAX = 4
 """So often a task of a micro-batch may fail before its query stops: Spark's own figure for a cluster."""
 
@@ -109,7 +109,7 @@ def open_session(
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings_file = folder / "log4j2.properties"
-    write_private(settings_file, _LOGGING.format(file=_escaped(folder / LOG_FILE)))
+    write_private(settings_file, _LOGGING.format(file=_escaped(folder / SPARK_LOG_FILE)))
     conf = SparkConf().setMaster(_with_retries(master, queries)).setAppName("geartrain")
     ours = _ALONE if is_local else {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
     for key, value in (session_settings(_cores(master)) | ours | dict(settings or {})).items():
@@ -118,14 +118,14 @@ def open_session(
     # What is asked for comes last, where Java takes it over ours.
     asked = conf.get("spark.driver.extraJavaOptions", "")
     conf.set("spark.driver.extraJavaOptions", f"{_java_options(master, settings_file, home.version)} {asked}")
-    bound_log(folder / LOG_FILE)
-    descriptor = os.open(folder / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    bound_log(folder / SPARK_LOG_FILE)
+    descriptor = os.open(folder / SPARK_LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         streams = {"stdout": descriptor, "stderr": descriptor, "pass_fds": tuple(pass_fds)}
         gateway = launch_gateway(conf, popen_kwargs=streams)  # type: ignore[no-untyped-call]
     finally:
         os.close(descriptor)
-    _divert_python_logs(folder / LOG_FILE)
+    _divert_python_logs(folder / SPARK_LOG_FILE)
     on_interrupt = signal.getsignal(signal.SIGINT)
     session = SparkSession(SparkContext(gateway=gateway, conf=conf))
     if threading.current_thread() is threading.main_thread():
