@@ -272,7 +272,8 @@ def test_a_device_goes_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key
             commits = Commits(stream.tables)
             stream.begin()
             commits.start()
-            changes = (stream.update, stream.move, partial(stream.move, "edge"))
+            back = partial(stream.move, "edge")
+            changes: tuple[Callable[[], None], ...] = (stream.update, stream.move, back)
             for change, found in zip(changes, pauses.values(), strict=True):
                 found.append(timed(commits, change))
             print(number, {what: round(found[-1]) for what, found in pauses.items()}, flush=True)
