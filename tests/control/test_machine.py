@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ def test_a_process_is_measured_with_those_that_it_has_started() -> None:
         assert one.stdout is not None
         assert one.stdout.readline() == b"up\n"
         meter = ProcessMeter()
-        rss, share = meter.of(one.pid)
+        rss, share = meter.of([one.pid, os.getppid()])[one.pid]
         family = [psutil.Process(one.pid), *psutil.Process(one.pid).children(recursive=True)]
         assert len(family) == 2
         known = sum(each.memory_info().rss for each in family)
@@ -35,9 +36,9 @@ def test_a_process_is_measured_with_those_that_it_has_started() -> None:
         assert abs(rss - known) < 8 << 20
         assert rss > 64 << 20
         assert share is None
-        assert meter.of(one.pid)[1] is not None
+        assert meter.of([one.pid])[one.pid][1] is not None
         assert one.stdin is not None
         one.stdin.close()
     until_s = time.monotonic() + 60
-    while meter.of(one.pid) != (None, None):  # what it has killed is still leaving
+    while meter.of([one.pid])[one.pid] != (None, None):  # what it has killed is still leaving
         assert time.monotonic() < until_s

@@ -1,14 +1,15 @@
-"""What the system tells of a process and all that it has started: memory, and the share of a processor.
+"""What the system tells of processes and all that they have started: memory, and the share of a processor.
 
 For the answer to `gear status`. Guarantees: a system that has no `/proc`, or a process that is gone, gives
-None and never an error.
+None and never an error. However many processes are asked for, those of the machine are looked through once.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
@@ -17,7 +18,13 @@ _KNOWN_MAX = 10_000
 _SESSION, _USER, _SYSTEM, _RESIDENT = 3, 11, 12, 21
 """Where these stand in `/proc/PID/stat`, behind the program's name."""
 
-_DEAD = ("Z", "X")
+_DEAD = (b"Z", b"X")
+_PROCESSES = Path("/proc")
+
+Measured = tuple[int | None, float | None]
+"""Resident bytes, and percent of one processor since the last question; None for what is not known."""
+
+GONE: Measured = (None, None)
 
 
 class ProcessMeter:
@@ -29,14 +36,17 @@ class ProcessMeter:
     def __init__(self) -> None:
         self._last: dict[int, tuple[float, int]] = {}
 
-    def of(self, pid: int) -> tuple[int | None, float | None]:
-        """(resident bytes, percent of one processor) of the session that `pid` leads."""
-        session = list(_of_session(pid))
+    def of(self, pids: Collection[int]) -> Mapping[int, Measured]:
+        """What the session takes that each of `pids` leads."""
+        sessions, now_s = _sessions(frozenset(pids)), time.monotonic()
+        return {pid: self._measured(pid, sessions.get(pid, ()), now_s) for pid in pids}
+
+    def _measured(self, pid: int, session: Collection[tuple[int, int]], now_s: float) -> Measured:
         if not session:
             self._last.pop(pid, None)
-            return None, None
+            return GONE
         rss = sum(pages for _, pages in session) * _PAGE_BYTES
-        ticks, now_s = sum(used for used, _ in session), time.monotonic()
+        ticks = sum(used for used, _ in session)
         if len(self._last) > _KNOWN_MAX:
             self._last.clear()
         then_s, former = self._last.get(pid, (now_s, ticks))
@@ -46,12 +56,18 @@ class ProcessMeter:
         return rss, round(max(0.0, 100 * (ticks - former) / _TICKS_A_SECOND / (now_s - then_s)), 1)
 
 
-def _of_session(leader: int) -> Iterator[tuple[int, int]]:
-    """(processor ticks, resident pages) of each process of a session."""
-    for path in Path("/proc").glob("[0-9]*/stat"):
+def _sessions(leaders: Collection[int]) -> Mapping[int, list[tuple[int, int]]]:
+    """By leader, (processor ticks, resident pages) of each process of its session."""
+    found = defaultdict[int, list[tuple[int, int]]](list)
+    for path in _PROCESSES.iterdir() if _PROCESSES.is_dir() else ():
+        if not path.name.isdecimal():
+            continue
         try:
-            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            if int(fields[_SESSION]) == leader and fields[0] not in _DEAD:
-                yield int(fields[_USER]) + int(fields[_SYSTEM]), int(fields[_RESIDENT])
+            fields = (path / "stat").read_bytes().rpartition(b")")[2].split()
+            leader = int(fields[_SESSION])
+            if leader in leaders and fields[0] not in _DEAD:
+                used = int(fields[_USER]) + int(fields[_SYSTEM])
+                found[leader].append((used, int(fields[_RESIDENT])))
         except (OSError, IndexError, ValueError):
             continue  # it has just gone
+    return found

@@ -26,7 +26,7 @@ from geartrain_cloud.control.cutting import shown_cut
 from geartrain_cloud.control.desired import rule_of
 from geartrain_cloud.control.errors import NotFoundError
 from geartrain_cloud.control.hosting import HostReport, read_hosted, unsent_because
-from geartrain_cloud.control.machine import ProcessMeter
+from geartrain_cloud.control.machine import GONE, Measured, ProcessMeter
 from geartrain_cloud.control.model import Device, Instance, Report, State
 from geartrain_cloud.control.rates import RateMeter
 from geartrain_cloud.control.reconciler import Reconciler
@@ -93,21 +93,25 @@ class Observer:
 
     def status(self) -> dict[str, Any]:
         """The processes, as the supervisor and the system tell of them."""
-        found = read_report(self._places.processes)
+        found = {
+            name: one for name, one in read_report(self._places.processes).items() if isinstance(one, dict)
+        }
+        measured = self._meter.of([pid for one in found.values() if isinstance(pid := one.get("pid"), int)])
         return {
             "version": __version__,
             "url": self._url(),
             "state": str(self._places.folder),
-            "processes": [self._process(name, one) for name, one in found.items() if isinstance(one, dict)],
+            "processes": [
+                self._process(name, one, measured.get(one.get("pid"), GONE)) for name, one in found.items()
+            ],
         }
 
-    def _process(self, name: str, said: Mapping[str, Any]) -> dict[str, Any]:
-        pid = said.get("pid")
-        rss, cpu = self._meter.of(pid) if isinstance(pid, int) else (None, None)
+    def _process(self, name: str, said: Mapping[str, Any], measured: Measured) -> dict[str, Any]:
+        rss, cpu = measured
         return {
             "name": name,
             "state": said.get("state", ""),
-            "pid": pid,
+            "pid": said.get("pid"),
             "restarts": said.get("restarts", 0),
             "rss_bytes": rss,
             "cpu_percent": cpu,
