@@ -79,7 +79,9 @@ class Client:
         return status, value["error"]["code"], sentence
 
 
-def client_of(state: Path, timeout_s: float = 60.0, process: subprocess.Popen[bytes] | None = None) -> Client:
+def client_of(
+    state: Path, timeout_s: float = WAIT_S, process: subprocess.Popen[bytes] | None = None
+) -> Client:
     """A client of the control that runs on the state folder, once it answers."""
     places, deadline = PlatformPlaces(state), time.monotonic() + timeout_s
     while True:

@@ -1,9 +1,10 @@
 """The whole demo as a user runs it: agents, broker, ingest, control and Spark as processes, on real prices.
 
 Its output is compared with pandas, byte for byte, and so is that of `gear run`. Two of agent, ingest, broker,
-control and the Spark host are killed with SIGKILL in mid-replay, drawn by the commit; the long form kills
-all. The other cuts are in test_every_cut.py. test_demo_own_prices.py runs the cut `cloud` on the broker that
-comes along.
+control and the Spark host are killed with SIGKILL in mid-replay, which the commit draws; the long
+form kills each.
+The other cuts are in test_every_cut.py. test_demo_own_prices.py runs the cut `cloud` on the broker
+that comes along.
 """
 
 from __future__ import annotations
