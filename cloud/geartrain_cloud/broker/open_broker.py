@@ -2,7 +2,8 @@
 
 `gear up` starts it, and the programs of its own machine use it as all others do, with certificates of their
 own. Guarantees: there is an authority, and what it revokes ends connections that are open, too. The broker's
-version is that of the list of what is revoked: it is started anew, and all others connect again.
+version is that of the list of what is revoked, and of its own certificate: when either changes, it is started
+anew, and all others connect again.
 """
 
 from __future__ import annotations
@@ -61,14 +62,15 @@ def open_broker(config: PlatformConfig, folder: Path) -> BrokerChoice:
 
 
 class _Files:
-    """What the broker reads, written anew when the list of what is revoked has changed."""
+    """What the broker reads, written anew when the list of what is revoked or its certificate has changed."""
 
     def __init__(self, fleet: Fleet, host: BrokerHost) -> None:
         self._fleet, self._host, self._version = fleet, host, ""
 
     def version(self) -> str:
-        found = self._fleet.crl.stat()
-        version = f"{found.st_mtime_ns}-{found.st_ino}-{found.st_size}"
+        shown = self._fleet.paths(SERVER, self._host.server).certificate
+        seen = [path.stat() for path in (self._fleet.crl, shown) if path.exists()]
+        version = "-".join(f"{one.st_mtime_ns}-{one.st_ino}-{one.st_size}" for one in seen)
         if version != self._version:
             write_broker(self._fleet, self._host, self._host.folder)
             self._version = version

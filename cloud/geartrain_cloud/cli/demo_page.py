@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from geartrain.errors import GeartrainError
@@ -22,8 +23,10 @@ from geartrain_cloud.broker.ready import LOOPBACK
 from geartrain_cloud.cli.demo_folder import Manifest, read_manifest
 from geartrain_cloud.cli.demos import app_of, begun_options, load_demo
 from geartrain_cloud.cli.hops import served_tables
+from geartrain_cloud.control.server import rest_context
 from geartrain_cloud.errors import StateError
 from geartrain_cloud.pages.server import PORT_PREFERRED, serve
+from geartrain_cloud.platform.config import read_platform
 from geartrain_cloud.platform.places import PlatformPlaces
 from geartrain_cloud.supervisor.child import ChildSpec
 
@@ -57,7 +60,10 @@ class Listening:
 async def show_page(
     manifest: Manifest, places: PlatformPlaces, announce: Callable[[str], None], at: Listening = Listening()
 ) -> None:
-    """Serve the page until SIGTERM or SIGINT; `announce` gets its address. Raises `PageError`."""
+    """Serve the page until SIGTERM or SIGINT, over HTTPS where the platform's REST is; `announce` gets its
+    address. Raises `PageError`, `ConfigError` and `CertificateError`.
+    """
+    context = rest_context(read_platform(None, places.folder))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -67,7 +73,8 @@ async def show_page(
     plan = app.plan()
     page = demo.page(plan, draw(plan), begun_options(demo, manifest))
     tables = served_tables(places, app.instance)
-    await serve(page, tables, announce, stop.wait, host=at.host, port=at.port, token_file=at.token_file)
+    to_serve = partial(serve, page, tables, announce, stop.wait, context=context)
+    await to_serve(host=at.host, port=at.port, token_file=at.token_file)
 
 
 def serve_state(folder: Path, at: Listening) -> None:

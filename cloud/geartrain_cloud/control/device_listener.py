@@ -16,6 +16,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from geartrain.adapters.tls import listening_context
 from geartrain.fleet.labels import check_device
 from geartrain_cloud.broker.open_broker import is_loopback_only
 from geartrain_cloud.broker.ready import LOOPBACK
@@ -117,11 +118,11 @@ def _identify(check: Callable[[str, int], None], is_open: set[str]) -> Middlewar
 
 
 def device_context(fleet: Fleet, address: str) -> ssl.SSLContext:
-    """TLS with the certificate of the platform's address, which asks for a device's and does without."""
+    """TLS with the certificate of the platform's address, which asks for a device's and does without. One
+    that is renewed in its file is shown from then on.
+    """
     paths = fleet.paths(SERVER, address)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(paths.certificate, paths.key, lambda: "")
+    context = listening_context(str(paths.certificate), str(paths.key), "", "fleet")
     context.load_verify_locations(fleet.ca)
     context.verify_mode = ssl.CERT_OPTIONAL
     return context

@@ -68,9 +68,10 @@ from geartrain_cloud.platform.places import PlatformPlaces, read_report, write_r
 
 if TYPE_CHECKING:
     from geartrain_cloud.control.enrolment import Enrolment
+    from geartrain_cloud.control.renewing import ServerCertificate
     from geartrain_cloud.pages.connections import PageRunner
 
-    Round = Purging | Trust | Enrolment | SecretRounds | Streams | WrongTokens
+    Round = Purging | Trust | Enrolment | SecretRounds | Streams | WrongTokens | ServerCertificate
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -134,19 +135,16 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         api = Api(store, updates.load, observer, changed.set, updates, enrolment)
         asking = DeviceQuestions(clock)
         questions = Questions(store, QuestionFolder(places.questions), clock, asking)
-        inspection = Inspection(config, store, clock.now_us)
         rounds, secret = _secrets(store, places, changed.set, enrolment, clock)
         streams = _streams(store, places)
         pauses = Pauses(places, clock)
         purging = Purging(store, config, clock, changed.set, pauses, enrolment)
+        beside = _beside_the_path(config, store, clock, pauses)
         own = [Scales(store, changed.set, host), Agents(store, trust, changed.set, has_joined)]
         own += [_backfills(store, updates, config, changed.set), Explanations(store, config, trust)]
         own += [Tokens(store.bearers, store.answers), secret, Auditing(audit), purging, questions, cuts]
-        own += [Repairs(config, store, pauses), Certificates(config, store)]
-        own += [Backups(config, store, clock.now_us)]
-        answering = [api, trust, updates, inspection, streams, *own, Contract(ANSWERING)]
-        look = partial(store.bearers.look, own=open_token(places))
-        context = rest_context(config)
+        answering = [api, trust, updates, streams, *beside, *own, Contract(ANSWERING)]
+        look, context = partial(store.bearers.look, own=open_token(places)), rest_context(config)
         wrong = WrongTokens(audit, clock.monotonic_s)
         app = make_app(look, wrong.came, audit, answering, local=context is None)
         app.on_shutdown.append(streams.end)
@@ -156,14 +154,14 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
             trust.round()
             reconciler.round()
             devices = await _listen_for_devices(config, enrolment, trust)
-            door = {"url": url[0], "token_file": str(places.token), "pid": os.getpid()}
-            write_report(places.door, door | config.rest_authority)
+            _write_door(config, url[0])
             following = _follow_lane(store, config, clock, clones, asking)
             adaptive = AdaptiveRounds(store, cuts, audit, clock, changed.set).run()
             lane = asyncio.ensure_future(_together(following, Aging(store, config, clock).run(), adaptive))
             try:
-                beside: list[Round | None] = [purging, trust, enrolment, rounds, streams, wrong]
-                await _reconcile(reconciler, observer, changed, stopped, lane, beside)
+                due: list[Round | None] = [purging, trust, enrolment, rounds, streams, wrong]
+                due.append(_renewing(config, store, clock, enrolment))
+                await _reconcile(reconciler, observer, changed, stopped, lane, due)
             finally:
                 lane.cancel()
                 await asyncio.wait([lane])
@@ -175,6 +173,18 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         store.close()
         audit.close()
     return signals.was_interrupted
+
+
+def _beside_the_path(
+    config: PlatformConfig, store: ControlStore, clock: SystemClock, pauses: Pauses
+) -> list[object]:
+    """What looks into files of the platform, puts them right and copies them."""
+    return [
+        Inspection(config, store, clock.now_us),
+        Repairs(config, store, pauses),
+        Certificates(config, store),
+        Backups(config, store, clock.now_us),
+    ]
 
 
 def _streams(store: ControlStore, places: PlatformPlaces) -> Streams:
@@ -199,6 +209,19 @@ def _enrolment(config: PlatformConfig, store: ControlStore, clock: SystemClock) 
         store.events.note("certificate", "", device, {"what": what, "kind": "device", "name": device})
 
     return Enrolment(config, store.devices, clock.now_us, tell)
+
+
+def _renewing(
+    config: PlatformConfig, store: ControlStore, clock: SystemClock, enrolment: Enrolment | None
+) -> ServerCertificate | None:
+    """What renews the certificate of an open platform's address."""
+    if enrolment is None:
+        return None
+    from geartrain_cloud.control.renewing import ServerCertificate
+
+    tell = partial(store.events.note, "certificate", "", "")
+    address = config.fleet.address
+    return ServerCertificate(enrolment.fleet, address, clock.now_us, clock.monotonic_s, tell)
 
 
 def _backfills(
@@ -298,6 +321,12 @@ async def _reconcile(
         ends.cancel()
         with suppress(asyncio.CancelledError):
             await ends
+
+
+def _write_door(config: PlatformConfig, url: str) -> None:
+    """Say where REST answers; raises `OSError`."""
+    door = {"url": url, "token_file": str(config.places.token), "pid": os.getpid()}
+    write_report(config.places.door, door | config.rest_authority)
 
 
 def _former_port(places: PlatformPlaces) -> int:

@@ -16,6 +16,7 @@ import errno
 import json
 import logging
 import mimetypes
+import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
@@ -65,12 +66,13 @@ async def serve(
     host: str = LOOPBACK,
     port: int | None = None,
     token_file: Path | None = None,
+    context: ssl.SSLContext | None = None,
 ) -> None:
     """Serve until `until()` returns; `announce` gets the address once it answers.
 
-    port: None for 8765, or any free one where that is taken. token_file: holds the token that each request
-    must show; there is no way to listen to other machines without one. Raises `PageError` when it cannot
-    listen, or may not.
+    context: of TLS, None for HTTP. port: None for 8765, or any free one where that is taken. token_file:
+    holds the token that each request must show; there is no way to listen to other machines without one.
+    Raises `PageError` when it cannot listen, or may not.
     """
     local = is_loopback(host)
     if not local and token_file is None:
@@ -82,19 +84,20 @@ async def serve(
     runner = PageRunner(make_app(page, tables, local=local, token=token))
     await runner.setup()
     try:
-        await _listen(runner, host, port)
+        await _listen(runner, host, port, context)
         bound = runner.addresses[0][1]
-        announce(f"http://{f'[{host}]' if ':' in host else host}:{bound}/")
+        scheme = "http" if context is None else "https"
+        announce(f"{scheme}://{f'[{host}]' if ':' in host else host}:{bound}/")
         await until()
     finally:
         await runner.cleanup()
 
 
-async def _listen(runner: web.AppRunner, host: str, port: int | None) -> None:
+async def _listen(runner: web.AppRunner, host: str, port: int | None, context: ssl.SSLContext | None) -> None:
     ports = [PORT_PREFERRED, 0] if port is None else [port]
     for index, one in enumerate(ports):
         try:
-            await web.TCPSite(runner, host, one).start()
+            await web.TCPSite(runner, host, one, ssl_context=context).start()
         except OSError as error:
             if index + 1 == len(ports):
                 raise PageError(

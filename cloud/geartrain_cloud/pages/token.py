@@ -52,7 +52,7 @@ def guard(token: str) -> Middleware:
     async def ask(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.method == "GET" and _same(request.query.get("token", ""), token):
             answer = web.Response(status=303, headers={"Location": _without_token(request)})
-            answer.set_cookie(COOKIE, ticket, httponly=True, samesite="Lax", path="/")
+            answer.set_cookie(COOKIE, ticket, httponly=True, samesite="Lax", path="/", secure=request.secure)
             return answer
         if _same(_bearer(request), token) or _same(request.cookies.get(COOKIE, ""), ticket):
             return await handler(request)
