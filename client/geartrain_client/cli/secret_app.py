@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from geartrain_client.cli.app_options import Timeout, seconds_of
 from geartrain_client.cli.platform_options import Json, State, Url, platform_at
 
 secret_app = typer.Typer(
@@ -28,6 +29,10 @@ def secret_set(
     file: Annotated[
         Path | None, typer.Option("--file", metavar="FILE", help="A file that holds the value.")
     ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until each device that is to have it has it.")
+    ] = False,
+    timeout: Timeout = "2m",
     url: Url = None,
     state: State = None,
     json: Json = False,
@@ -41,11 +46,13 @@ def secret_set(
     Examples:
       gear secret set heat db_password
       gear secret set heat db_password --file password.txt
+      gear secret set heat db_password --file password.txt --wait --timeout 10m
       pass show heat/db | gear secret set heat db_password
     """
     from geartrain_client.cli.secrets import read_value, set_secret
 
-    set_secret(platform_at(url, state), app, name, read_value(name, file), as_json=json)
+    seconds = seconds_of(wait, timeout)
+    set_secret(platform_at(url, state), app, name, read_value(name, file), seconds, as_json=json)
 
 
 @secret_app.command("ls")

@@ -9,11 +9,14 @@ from __future__ import annotations
 import getpass
 import sys
 from pathlib import Path
+from typing import Any
 
 from geartrain.control.sealed import VALUE_BYTES_MAX
 from geartrain.errors import ConfigError
 from geartrain.printable import printable
 from geartrain.records.event_time import format_time
+from geartrain_client.cli.waiting import wait_for
+from geartrain_client.errors import FailedError
 from geartrain_client.rest.answers import Secret, answer_as
 from geartrain_client.rest.platform import Platform, segment
 from geartrain_client.terminal.screen import notices, print_json, results, table_of
@@ -42,15 +45,32 @@ def read_value(name: str, file: Path | None) -> str:
     return value
 
 
-def set_secret(platform: Platform, app: str, name: str, value: str, *, as_json: bool) -> None:
-    """Give a secret its value; raises `GeartrainError`."""
+def set_secret(
+    platform: Platform, app: str, name: str, value: str, wait_s: float | None = None, *, as_json: bool
+) -> None:
+    """Give a secret its value.
+
+    wait_s: how long to wait until each device that is to have it has it, seconds; None for not at all. Raises
+    `GeartrainError`.
+    """
     answer = platform.change("PUT", f"/apps/{segment(app)}/secrets/{segment(name)}", {"value": value})
+    if wait_s is not None:
+        made = answer_as(Secret, answer)
+
+        def standing() -> str:
+            nonlocal answer
+            answer = _found(platform, made)
+            return _lacks(answer_as(Secret, answer))
+
+        wait_for(f"secret {made.name} of app {made.app}", standing, f"gear secret ls {made.app}", wait_s)
     if as_json:
         print_json(answer)
         return
     made = answer_as(Secret, answer)
     said = f"secret {made.name} of app {made.app} has version {made.version}"
-    if made.wanted:
+    if wait_s is not None:
+        told = f"{_devices(made.wanted)} {'has' if made.wanted == 1 else 'have'} it"
+    elif made.wanted:
         told = f"it goes to {_devices(made.wanted)}: gear secret ls {made.app} shows which have it"
     else:
         told = f"no device runs {made.app} now; those that will do get it"
@@ -92,6 +112,25 @@ def remove_secret(platform: Platform, app: str, name: str, *, as_json: bool) -> 
         return
     said = f"secret {name} of app {app} is removed, and goes from devices when they hear of it"
     results().print(printable(said), soft_wrap=True)
+
+
+def _found(platform: Platform, made: Secret) -> Any:
+    """The secret as the platform lists it now; raises `FailedError` where it is of another version."""
+    for one in platform.items("/secrets", app=made.app):
+        if isinstance(one, dict) and one.get("name") == made.name:
+            if one.get("version") == made.version:
+                return one
+            raise FailedError(f"secret {made.name} of app {made.app} was set anew meanwhile")
+    raise FailedError(f"secret {made.name} of app {made.app} was removed meanwhile")
+
+
+def _lacks(one: Secret) -> str:
+    """Who has it not, and why; "" where all have it."""
+    left = one.wanted - one.applied
+    if not left:
+        return ""
+    first = next((f": {has.device}: {has.why}" for has in one.devices if has.version != one.version), "")
+    return printable(f"{left} of {_devices(one.wanted)} {'has' if left == 1 else 'have'} it not{first}")
 
 
 def _devices(count: int) -> str:

@@ -102,6 +102,7 @@ class Repairs:
         key = key_of(request)
         if key and (known := self._store.answers.recall(key, asked)) is not None:
             return known
+        await self._worked(self._folder)
         async with self._alone((INGEST, SPARK)):
             state = str(self._config.state)
             question = msgspec.json.encode({"state": state, "flows": body.flows, "keep": not body.dry_run})
