@@ -9,12 +9,18 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from geartrain import Flow, Record
 from geartrain.adapters.secret_shelf import SecretShelf
 from geartrain.control.codec import decode_state, encode_state
 from geartrain.control.limits import LANE_LIMITS
 from geartrain.control.states import CAN, OWN_CUT, Reported, SealedSecret, SecretReport, state_digest
+from geartrain.planning import make_plan
+from geartrain.revision import revision_of
+from geartrain.sinks import WebhookSink
+from geartrain.testing import TestingSource
 from geartrain_cloud.certs import Fleet
 from geartrain_cloud.control.errors import ConflictError, InvalidError, NotFoundError, StoreError
 from geartrain_cloud.control.lane_store import StoreOfLane, state_of
@@ -30,6 +36,7 @@ from geartrain_cloud.control.secrets import (
     SecretRounds,
 )
 from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.platform.places import SPARK_PROCESS
 from geartrain_edge.identity import Identity
 from geartrain_edge.joining.unseal import open_all
 from geartrain_edge.parent.secrets import OpenRequest
@@ -38,6 +45,12 @@ from tests.control.test_revisions import outline
 from tests.edge.test_sealed_secrets import joined
 
 VALUE, OTHER = "planted-6Hy1-value", "planted-2Pd9-other"
+
+
+class Reading(Record):
+    """A record of the flow with a webhook."""
+
+    value: float
 
 
 @dataclass
@@ -149,6 +162,34 @@ def test_a_device_of_this_machine_gets_a_private_file(world: World) -> None:
     world.rounds.round()
     assert path.read_text() == OTHER
     world.store.secrets.remove("heat", "db")
+    world.rounds.round()
+    assert not path.exists()
+
+
+def test_the_spark_host_gets_the_secrets_of_apps_with_sinks_that_may_ask(world: World) -> None:
+    flow = Flow("heat")
+    readings = flow.source("readings", TestingSource(items=[]), out=Reading)
+    readings.sink("hook", WebhookSink("hook", url="https://a", headers={"Authorization": "secret:db"}))
+    document = revision_of("heat:flow", make_plan(flow.graph(), "auto")).to_json()
+    assert '"secret:db"' not in document
+    world.store.apps.submit(
+        msgspec.structs.replace(ASKED, name="hooked"),
+        msgspec.structs.replace(outline("b"), document=document),
+    )
+    world.store.secrets.set("heat", "db", VALUE)  # whose app has no such sink
+    made = world.store.secrets.set("hooked", "db", VALUE)
+    world.rounds.round()
+    assert world.shelf(SPARK_PROCESS).versions() == {("hooked", "db"): made.version}
+    (held,) = world.store.secrets.held([made], world.shelf)
+    spark = {one.device: one.version for one in held}
+    assert spark[SPARK_PROCESS] == made.version
+    again = world.store.secrets.set("hooked", "db", OTHER)
+    (held,) = world.store.secrets.held([again], world.shelf)
+    assert "control has not written it yet" in {one.why for one in held}
+    world.rounds.round()
+    path = world.folder / "agents" / SPARK_PROCESS / "hooked" / "db"
+    assert (path.read_text(), path.stat().st_mode & 0o777) == (OTHER, 0o600)
+    world.store.secrets.remove("hooked", "db")
     world.rounds.round()
     assert not path.exists()
 

@@ -317,7 +317,7 @@ def test_another_address_comes_with_a_revision(tmp_path: Path, hooks: Hooks) -> 
         ({"url": "http://me:pw@a/"}, "its url holds a name or a password: write them to a headers_file"),
         ({"ca": "x.pem"}, "ca, certificate and private_key are for a url with https://"),
         ({"url": "https://a", "ca": "/no.pem"}, r"steps\.sink0\.ca: /no\.pem cannot be read"),
-        ({"headers": {"X-Token": "x"}}, "headers hold X-Token: write it to a file, and set headers_file"),
+        ({"headers": {"X-Token": "x"}}, "headers hold X-Token: write secret:NAME in its place"),
         ({"headers": {"a b": "x"}}, "headers: header 1 has a name that cannot be one"),
         ({"headers": {"Host": "x"}}, "headers: Host is for the sink to say: leave it out"),
         ({"headers": {"X-A": "x\r\nY: z"}}, "headers: the value of X-A has characters that no header takes"),

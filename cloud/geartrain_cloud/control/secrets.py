@@ -12,6 +12,7 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,15 @@ from geartrain.control.sealed import binding
 from geartrain.control.states import SECRETS, Reported, SealedSecret
 from geartrain.fleet.labels import shown
 from geartrain.printable import printable
+from geartrain.revision import Revision
 from geartrain_cloud.control.database import ControlDatabase
 from geartrain_cloud.control.desired import Desired
 from geartrain_cloud.control.errors import ConflictError, NotFoundError, StoreError
 from geartrain_cloud.control.reports import Reports
 from geartrain_cloud.control.sealing import KeptKey, seal
 from geartrain_cloud.errors import CertificateError
+from geartrain_cloud.platform.places import SPARK_PROCESS
+from geartrain_cloud.sinks.secrets import ASKING
 
 _LOG = logging.getLogger("geartrain.control")
 
@@ -56,6 +60,13 @@ SELECT DISTINCT assignments.device, secrets.app, secrets.name, secrets.version, 
 FROM secrets JOIN instances ON instances.name = secrets.app JOIN assignments USING (instance)
 JOIN devices USING (device) LEFT JOIN certificates USING (device)
 WHERE assignments.state != 'left' AND NOT retired AND length(value) > 0
+"""
+
+
+_WANTED_HERE = """
+SELECT DISTINCT secrets.app, secrets.name, secrets.version, length(value), outline
+FROM secrets JOIN instances ON instances.name = secrets.app WHERE state != 'ended' AND length(value) > 0
+ORDER BY secrets.app, secrets.name
 """
 
 
@@ -211,6 +222,14 @@ class Secrets:
             found[device].append(_Wanted(device, app, name, version, length, bool(local), certificate))
         return found
 
+    def wanted_here(self) -> list[_Wanted]:
+        """What the Spark host is to have: the secrets of apps with sinks that may ask for some."""
+        found = dict[Place, _Wanted]()
+        for app, name, version, length, outline in self._database.rows(_WANTED_HERE):
+            if _may_ask(outline):
+                found[app, name] = _Wanted(SPARK_PROCESS, app, name, version, length, True, b"")
+        return list(found.values())
+
     def sealed(self) -> dict[str, dict[Place, _Told]]:
         """What each device is told, by device and place."""
         found = defaultdict[str, dict[Place, _Told]](dict)
@@ -278,7 +297,10 @@ class Secrets:
         of a device of this machine.
         """
         found: dict[Place, list[HeldBy]] = {(one.app, one.name): [] for one in secrets}
-        for device, wanted in self.wanted().items():
+        every = self.wanted()
+        if here := self.wanted_here():
+            every[SPARK_PROCESS] = here
+        for device, wanted in every.items():
             for one in wanted:
                 if one.place in found:
                     found[one.place].append(self._held(device, one, wanted, shelf))
@@ -313,6 +335,16 @@ class Secrets:
         elif one.certificate and not any(s.sealed for s in self.told(device) if (s.app, s.name) == one.place):
             why = NOT_SEALED
         return HeldBy(device, has, printable(why, WHY_CHARS_MAX) or "it was not heard since")
+
+
+@lru_cache(maxsize=1_000)
+def _may_ask(outline: str) -> bool:
+    """Whether an app, by its outline as the store keeps it, has sinks that may ask for secrets."""
+    document = msgspec.json.decode(outline).get("document", "")
+    steps = Revision.from_json(document).steps if document else ()
+    return any(
+        step.kind == "sink" and step.tier == "cloud" and step.options.get("sink") in ASKING for step in steps
+    )
 
 
 def fitting(wanted: list[_Wanted]) -> list[_Wanted]:
@@ -378,6 +410,7 @@ class SecretRounds:
         wanted, told = self._secrets.wanted(), self._secrets.sealed()
         local = {device: ones for device, ones in wanted.items() if ones[0].local}
         done = [self._shelve(device, local.get(device, [])) for device in self._local_devices(local)]
+        done.append(self._shelve(SPARK_PROCESS, self._secrets.wanted_here()))
         elsewhere = {device: fitting(wanted[device]) for device in sorted({*wanted, *told} - {*local})}
         tries = now_s >= self._retry_s
         if tries:

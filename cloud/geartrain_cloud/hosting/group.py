@@ -47,6 +47,7 @@ from geartrain_cloud.hosting.writer import HostWriter
 from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.opening import open_places
+from geartrain_cloud.sinks.secrets import SinkSecrets
 from geartrain_cloud.spark.compile import HOSTED
 from geartrain_cloud.spark.whole import numbers
 
@@ -213,7 +214,8 @@ class Group:
         own = member.tables.open(hosted.flow, hosted.run, BUSY_S)
         folder = member.tables.first.parent
         begins = hosted.revision > 1 and not has_written(hosted, own)
-        tables = open_places(hosted.flow, places, own, folder, outbox, evolving=begins)
+        held = SinkSecrets(self._places.secrets / (hosted.flow.rpartition(".")[0] or hosted.flow))
+        tables = open_places(hosted.flow, places, own, folder, outbox, evolving=begins, secrets=held)
         try:
             if begins:  # what cannot be evolved is refused before the first micro-batch
                 tables.planned([place.layout for place in places])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from geartrain_cloud.platform.places import SECRETS
+
 
 @dataclass(frozen=True, slots=True)
 class HostPlaces:
@@ -54,6 +56,11 @@ class GroupPlaces:
     folder: Path
     plans: Path
     code: Path
+
+    @property
+    def secrets(self) -> Path:
+        """The secrets of apps that sinks ask for, in a folder for each app."""
+        return self.plans.parent / SECRETS
 
     @property
     def versions(self) -> Path:

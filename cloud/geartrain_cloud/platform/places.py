@@ -19,6 +19,10 @@ from geartrain_cloud.bundles.files import BundleFiles
 
 SECRETS_KEY = "secrets.key"
 """Beside the control store."""
+SECRETS = "secrets"
+"""In the folder of a device of this machine, and in the Spark host's."""
+SPARK_PROCESS = "process spark"
+"""Who has the secrets of sinks, among devices: none can be called so."""
 STATUS_FILE = "status.json"
 """What an agent says of itself, in its folder."""
 STATE_VARIABLE = "GEARTRAIN_STATE"
@@ -182,8 +186,8 @@ class PlatformPlaces:
         return self.agents / device
 
     def secrets_of(self, device: str) -> SecretShelf:
-        """The secrets of a device of this machine, where its agents look for them."""
-        return SecretShelf(self.device(device) / "secrets")
+        """The secrets of a device of this machine, where its agents look for them, or of the Spark host."""
+        return SecretShelf((self.spark if device == SPARK_PROCESS else self.device(device)) / SECRETS)
 
     def agent(self, device: str, instance: str) -> Path:
         """The folder of an instance on a device of this machine."""

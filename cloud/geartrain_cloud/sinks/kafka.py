@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,6 +32,7 @@ from geartrain_cloud.sinks.evolution import Evolution
 from geartrain_cloud.sinks.layout import Layout, TableError
 from geartrain_cloud.sinks.marked import MarkedStore
 from geartrain_cloud.sinks.rows import message_rows
+from geartrain_cloud.sinks.secrets import NONE, SinkSecrets, asked_in, without
 from geartrain_cloud.sinks.store import Rows
 
 if TYPE_CHECKING:
@@ -54,6 +57,8 @@ _OURS = (
     "auto.offset.reset",
     "enable.partition.eof",
 )
+_SECRET = re.compile(r"password|secret|^sasl\.username$")
+"""Properties that may be secrets."""
 _GROUP = "geartrain"  # which Kafka wants of a consumer, and nothing is committed under
 
 
@@ -76,8 +81,9 @@ class Said(NamedTuple):
 class KafkaTopics(MarkedStore[Way]):
     """The Kafka sinks of one flow. Used from one thread at a time."""
 
-    def __init__(self, flow: str) -> None:
+    def __init__(self, flow: str, secrets: SinkSecrets = NONE) -> None:
         super().__init__(flow)
+        self._secrets = secrets
         self._sinks: dict[str, tuple[KafkaSink, Schema, Way]] = {}
         self._clusters: dict[Way, Cluster] = {}
 
@@ -86,7 +92,12 @@ class KafkaTopics(MarkedStore[Way]):
         if isinstance(sink, KafkaSink):
             way = _way_of(sink_id, sink)
             self._sinks[sink_id] = (sink, schema, way)
-            self._clusters.setdefault(way, Cluster(way, self._flow))
+            self._clusters.setdefault(way, Cluster(way, self._flow, partial(self._filled, sink_id, way)))
+
+    def _filled(self, sink_id: str, way: Way) -> dict[str, str]:
+        """The properties with the values of their secrets; raises `AwayError` where one is missing."""
+        found = dict(way.properties)
+        return found | self._secrets.all(sink_id, asked_in(f"sink {sink_id!r}", found))
 
     def planned(self, layouts: Sequence[Layout]) -> list[Evolution]:
         """A topic has no columns; raises `TableError` for options that cannot be."""
@@ -154,8 +165,9 @@ _OVERHEAD_BYTES = 512
 class Cluster:
     """One cluster: the marks of a flow's queries, and a transactional producer for each."""
 
-    def __init__(self, way: Way, flow: str) -> None:
-        self.way = way
+    def __init__(self, way: Way, flow: str, properties: Callable[[], dict[str, str]]) -> None:
+        """properties: those of the way, with the values of their secrets; raises `AwayError`."""
+        self.way, self._properties = way, properties
         self._flow = flow
         self._producers: dict[str, Producer] = {}
         self._marks: dict[str, Mark | None] = {}
@@ -254,7 +266,7 @@ class Cluster:
             producer = Producer(
                 {
                     "log_level": "2",
-                    **dict(self.way.properties),
+                    **self._properties(),
                     "bootstrap.servers": self.way.brokers,
                     "transactional.id": f"geartrain/{self._flow}/{query}",
                     "transaction.timeout.ms": str(_TRANSACTION_MS),
@@ -276,7 +288,7 @@ class Cluster:
         if self._has_marks():
             return
         topic = NewTopic(self.way.marks, 1, config={"cleanup.policy": "compact"})
-        admin = AdminClient({**dict(self.way.properties), "bootstrap.servers": self.way.brokers})
+        admin = AdminClient({**self._properties(), "bootstrap.servers": self.way.brokers})
         try:
             admin.create_topics([topic], request_timeout=_AWAY_S_MAX)[self.way.marks].result()
         except KafkaException as raised:
@@ -293,7 +305,7 @@ class Cluster:
         return Consumer(
             {
                 "log_level": "2",
-                **dict(self.way.properties),
+                **self._properties(),
                 "bootstrap.servers": self.way.brokers,
                 "group.id": _GROUP,
                 "enable.auto.commit": "false",
@@ -367,10 +379,14 @@ def _way_of(sink_id: str, sink: KafkaSink) -> Way:
         raise TableError(f"{where}: marks cannot be the topic itself: name another topic")
     try:
         path = Path(sink.properties_file) if sink.properties_file else None
-        properties = client_properties(where, sink.properties, path, _OURS)
+        asked = asked_in(f"{where}: properties", sink.properties)
+        properties = client_properties(where, without(sink.properties, asked), path, _OURS)
     except ConfigError as error:
         raise TableError(str(error)) from None
-    return Way(sink.brokers, sink.marks, tuple(sorted(properties.items())))
+    if open_one := next((name for name in asked if not _SECRET.search(name)), None):
+        raise TableError(f"{where}: properties: {open_one} is no secret: write its value")
+    references = {name: sink.properties[name] for name in asked if name not in properties}
+    return Way(sink.brokers, sink.marks, tuple(sorted((properties | references).items())))
 
 
 def _messages(sink: KafkaSink, schema: Schema, rows: ColumnBatch) -> Iterator[Said]:

@@ -25,6 +25,7 @@ from geartrain.schema import Schema, derive
 from geartrain_cloud.sinks.defaults import column_defaults
 from geartrain_cloud.sinks.layout import Layout
 from geartrain_cloud.sinks.own import OwnTables
+from geartrain_cloud.sinks.secrets import NONE, SinkSecrets
 from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.sinks.store import Store, Tables
 
@@ -79,12 +80,15 @@ def open_places(
     outbox: Callable[[], Store] | None = None,
     *,
     evolving: bool = False,
+    secrets: SinkSecrets = NONE,
 ) -> Tables:
-    """As `open_tables`, of sinks as data; own: the flow's own tables, which are closed where this raises;
-    folder: for files of other sinks; evolving: as by `Tables.evolve`, so that tables may differ from these
-    sinks, and become them with the next micro-batch that is written.
+    """As `open_tables`, of sinks as data.
+
+    own: the flow's own tables, which are closed where this raises; folder: for files of other sinks; secrets:
+    those that sinks ask for; evolving: as by `Tables.evolve`, so that tables may differ from these sinks, and
+    become them with the next micro-batch that is written.
     """
-    stores = _openers(flow, folder)
+    stores = _openers(flow, folder, secrets)
     if outbox is not None:
         stores[OutgoingSink] = outbox
     tables = Tables(own, stores)
@@ -99,13 +103,13 @@ def open_places(
     return tables
 
 
-def _openers(flow: str, folder: Path) -> dict[type[Sink], Callable[[], Store]]:
+def _openers(flow: str, folder: Path, secrets: SinkSecrets) -> dict[type[Sink], Callable[[], Store]]:
     """How the store of each kind of sink is opened."""
 
     def postgres() -> Store:
         from geartrain_cloud.sinks.postgres import PostgresTables
 
-        return PostgresTables(flow)
+        return PostgresTables(flow, secrets)
 
     def parquet() -> Store:
         from geartrain_cloud.sinks.parquet import ParquetTables
@@ -130,12 +134,12 @@ def _openers(flow: str, folder: Path) -> dict[type[Sink], Callable[[], Store]]:
     def kafka() -> Store:
         from geartrain_cloud.sinks.kafka import KafkaTopics
 
-        return KafkaTopics(flow)
+        return KafkaTopics(flow, secrets)
 
     def webhooks() -> Store:
         from geartrain_cloud.sinks.webhook import Webhooks
 
-        return Webhooks()
+        return Webhooks(secrets)
 
     return {
         PostgresTable: postgres,

@@ -28,6 +28,7 @@ from geartrain_cloud.sinks.binding import NOTHING, Binding, Mark
 from geartrain_cloud.sinks.evolution import Evolution
 from geartrain_cloud.sinks.layout import AwayError, Layout, TableError
 from geartrain_cloud.sinks.postgres_columns import converter, insert_of, not_kept
+from geartrain_cloud.sinks.secrets import NONE, SinkSecrets, asked_in
 from geartrain_cloud.sinks.store import Rows, is_reached
 
 _LOG = logging.getLogger("geartrain.sinks")
@@ -48,8 +49,8 @@ _REFUSALS_MAX = 3
 class PostgresTables:
     """The tables of one flow in one database, named by a `dsn`."""
 
-    def __init__(self, flow: str) -> None:
-        self._flow = flow
+    def __init__(self, flow: str, secrets: SinkSecrets = NONE) -> None:
+        self._flow, self._secrets = flow, secrets
         self._layouts: dict[str, tuple[str, Layout]] = {}
         self._connections: dict[str, psycopg.Connection[Any]] = {}
         self._bound: dict[str, str] = {}
@@ -65,10 +66,11 @@ class PostgresTables:
     def _checked(self, layout: Layout) -> tuple[str, Layout]:
         sink = layout.table
         dsn = sink.dsn if isinstance(sink, PostgresTable) else ""
-        if "password" in _parts(layout.sink, dsn):
+        parts = _parts(layout.sink, dsn)
+        if "password" in parts and not _asked(layout.sink, parts):
             raise TableError(
                 f"sink {layout.sink!r}: its dsn holds a password, which does not belong into a flow or a "
-                "configuration: use PGPASSWORD or ~/.pgpass"
+                "configuration: write password=secret:NAME, or use PGPASSWORD or ~/.pgpass"
             )
         layout.check()
         return dsn, layout
@@ -292,8 +294,10 @@ class PostgresTables:
         db = self._connections.get(dsn)
         if db is None or db.closed:
             self._drop(dsn)
+            sink_id = next((sink for sink, (place, _) in self._layouts.items() if place == dsn), "")
+            held: dict[str, Any] = {**self._secrets.all(sink_id, _asked(sink_id, _parts(sink_id, dsn)))}
             db = self._connections[dsn] = psycopg.connect(
-                dsn, connect_timeout=_CONNECT_S_MAX, application_name="geartrain"
+                dsn, connect_timeout=_CONNECT_S_MAX, application_name="geartrain", **held
             )
         with db.transaction():
             yield db
@@ -316,6 +320,11 @@ def _parts(sink_id: str, dsn: str) -> Mapping[str, Any]:
         raise TableError(
             f"sink {sink_id!r}: its dsn cannot be read: {' '.join(str(error).split())}"
         ) from None
+
+
+def _asked(sink_id: str, parts: Mapping[str, Any]) -> dict[str, str]:
+    """The name of the secret in the place of a password, if one is there."""
+    return asked_in(f"sink {sink_id!r}: dsn", {"password": str(parts.get("password", ""))})
 
 
 def _is_ready(dsn: str) -> bool:

@@ -18,6 +18,7 @@ from geartrain.adapters.tls import BrokerTable, check_private, context_of
 from geartrain.declarations.cloud_sink import WebhookSink
 from geartrain.errors import ConfigError
 from geartrain_cloud.sinks.layout import TableError
+from geartrain_cloud.sinks.secrets import SinkSecrets, asked_in, without
 
 _OURS = frozenset(("content-length", "content-type", "host", "idempotency-key", "transfer-encoding"))
 _SECRET = re.compile(r"authorization|cookie|token|secret|password|api-?key", re.IGNORECASE)
@@ -42,9 +43,13 @@ class Receiver:
         return text
 
 
-def receiver_of(sink_id: str, sink: WebhookSink) -> Receiver:
-    """The receiver of a sink; raises `TableError` for options that cannot be."""
+def receiver_of(sink_id: str, sink: WebhookSink, secrets: SinkSecrets | None) -> Receiver:
+    """The receiver of a sink; raises `TableError` for options that cannot be. secrets: those that its headers
+    ask for; None to leave these out.
+    """
     where = f"sink {sink_id!r}"
+    asked = asked_in(f"{where}: headers", sink.headers)
+    held = {} if secrets is None else secrets.all(sink_id, asked)
     parts = _parts(sink.url)
     if parts is None:
         raise TableError(
@@ -55,16 +60,20 @@ def receiver_of(sink_id: str, sink: WebhookSink) -> Receiver:
         raise TableError(f"{where}: its url holds a name or a password: write them to a headers_file")
     try:
         tls = _context(sink_id, sink, is_secure=parts.scheme == "https")
-        given = dict(_checked(where, "headers", sink.headers.items()))
+        given = dict(_checked(where, "headers", without(sink.headers, asked).items()))
         if secret := next((name for name in given if _SECRET.search(name)), None):
-            raise ConfigError(f"{where}: headers hold {secret}: write it to a file, and set headers_file")
+            raise ConfigError(
+                f"{where}: headers hold {secret}: write secret:NAME in its place, or set headers_file"
+            )
+        held = dict(_checked(where, "headers", held.items()))
         filed = dict(_checked(where, "headers_file", _in_file(where, sink.headers_file)))
     except ConfigError as error:
         raise TableError(str(error)) from None
     name = f"{parts.scheme}://{parts.netloc}"
+    filed = held | filed
     words = {word for value in filed.values() for word in (value, *value.split())}
-    secrets = sorted((word for word in words if len(word) >= _HIDDEN_CHARS_MIN), key=len, reverse=True)
-    return Receiver(name, tls, given | filed, tuple(secrets))
+    hidden = sorted((word for word in words if len(word) >= _HIDDEN_CHARS_MIN), key=len, reverse=True)
+    return Receiver(name, tls, given | filed, tuple(hidden))
 
 
 def _parts(url: str) -> SplitResult | None:

@@ -27,6 +27,7 @@ from geartrain_cloud.sinks.evolution import Evolution
 from geartrain_cloud.sinks.layout import AwayError, Layout
 from geartrain_cloud.sinks.receiver import Receiver, receiver_of
 from geartrain_cloud.sinks.rows import message_rows, take_rows
+from geartrain_cloud.sinks.secrets import NONE, SinkSecrets
 from geartrain_cloud.sinks.store import Rows
 
 _LOG = logging.getLogger("geartrain.sinks")
@@ -85,7 +86,8 @@ class _Portion:
 class Webhooks:
     """The webhooks of one flow. Used from one thread at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, secrets: SinkSecrets = NONE) -> None:
+        self._secrets = secrets
         self._sinks: dict[str, tuple[WebhookSink, Schema]] = {}
         self._bound: dict[str, str] = {}
         self._portions: dict[str, _Portion] = {}
@@ -93,14 +95,14 @@ class Webhooks:
     def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
         """Say what comes; raises `TableError` for options that cannot be."""
         if isinstance(sink, WebhookSink):
-            receiver_of(sink_id, sink)
+            receiver_of(sink_id, sink, None)
             self._sinks[sink_id] = (sink, schema)
 
     def planned(self, layouts: Sequence[Layout]) -> list[Evolution]:
         """An address has no columns; raises `TableError` for options that cannot be."""
         for layout in layouts:
             if isinstance(layout.table, WebhookSink):
-                receiver_of(layout.sink, layout.table)
+                receiver_of(layout.sink, layout.table, None)
         return []
 
     def evolve(self, layouts: Sequence[Layout]) -> None:
@@ -169,7 +171,8 @@ class Webhooks:
 
     async def _to_one(self, session: aiohttp.ClientSession, delivery: _Delivery) -> None:
         sink = self._sinks[delivery.sink][0]
-        receiver, deadline = receiver_of(delivery.sink, sink), time.monotonic() + AWAY_S_MAX
+        receiver = receiver_of(delivery.sink, sink, self._secrets)
+        deadline = time.monotonic() + AWAY_S_MAX
         while delivery.todo:
             if delivery.due > deadline:
                 raise AwayError(delivery.trouble)

@@ -24,7 +24,7 @@ class PostgresTable(Sink):
         key: fields that name a row, as for every sink.
         dsn: where the database is, as libpq has it: `host=db.example dbname=plant user=geartrain`, or a
             `postgresql://` address. Empty means the PG… variables of the environment. A password does not
-            belong here: it comes from PGPASSWORD or ~/.pgpass.
+            belong here: write `password=secret:NAME`, or it comes from PGPASSWORD or ~/.pgpass.
 
     Raises:
         FlowError: for a name that cannot name a table.
@@ -122,7 +122,7 @@ class KafkaSink(Sink):
         brokers: where the cluster is, such as `kafka-1:9092,kafka-2:9092`.
         topic: where the messages go.
         marks: the topic that keeps how far each query is; it is made, compacted, if there is none.
-        properties: properties of librdkafka, such as `security.protocol`.
+        properties: properties of librdkafka, such as `security.protocol`; a password is `secret:NAME`.
         properties_file: a file of lines `NAME=VALUE` that stand above these: the place for passwords.
 
     Raises:
@@ -148,7 +148,7 @@ class WebhookSink(Sink):
         rows_max: how many records a request carries at the most. With 1, its body is the record; with more,
             it is a list.
         timeout_s: how long a request may take, seconds.
-        headers: headers of each request that are no secret.
+        headers: headers of each request; the value of one that is a secret is `secret:NAME`.
         headers_file: a file of lines `NAME: VALUE` that stand above these, which only its owner may read: the
             place for tokens.
         ca: the file of the certificate authority; empty for the system's.
