@@ -19,11 +19,13 @@ from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.loading import Loader
 from geartrain_cloud.control.model import Instance, Mode, State, Submission
 from geartrain_cloud.control.openapi import ROOT
+from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control.requests import BODY_BYTES_MAX
 from geartrain_cloud.control.routes import add_routes
 from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.control.updating import Updates
+from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.places import PlatformPlaces
 
 FLOW = """
@@ -162,6 +164,33 @@ def test_a_device_that_never_had_the_app_begins_with_its_history(world: World) -
     world.store.devices.add("d1", {"kind": "room"}, local=True)
     assert [one.device_options["d1"] for one, _ in world.store.desired.wanted_on("d1")]
     assert world.backfill(name, dry_run=True)[1]["way"] == "apart", "it has the app now"
+
+
+def test_a_file_goes_with_the_last_app_that_names_it_when_that_is_purged(
+    world: World, tmp_path: Path
+) -> None:
+    more = CSV + b"2026-01-02T00:00:00Z,a,2\n"
+    for content in (CSV, more):
+        world.put(content, named(content))
+    assert world.backfill(named(CSV), named(more))[0] == 202
+    outline, other = world.app().outline, {"files": [str(world.files.path(named(more)))], "device": "d9"}
+    world.store.apps.submit(
+        Submission("other", "m:f", "cloud", "all", options={"readings": {"history": other}}), outline
+    )
+    waiting = "a" * 64 + ".csv"
+    world.put(CSV[:9], waiting, size=10)
+    ticks = iter(range(10**9, 2 * 10**9))
+    reconciler = Reconciler(world.store, PlatformConfig(tmp_path), lambda: next(ticks))
+
+    def there(app: str) -> set[str]:
+        world.store.apps.kill(app, Mode.NOW, purge=True)
+        for _ in range(5):
+            reconciler.round()
+        assert app not in [one.name for one in world.store.apps.every()]
+        return {path.name for path in (tmp_path / "histories").iterdir()}
+
+    assert there("heat") == {named(more), f"{waiting}.part"}, "the other app reads it, and one still comes"
+    assert there("other") == {f"{waiting}.part"}
 
 
 def test_other_history_goes_into_a_run_of_its_own(world: World) -> None:

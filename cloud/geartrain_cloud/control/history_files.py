@@ -1,8 +1,8 @@
 """The files of histories that REST has taken in, piece by piece, each under its own digest.
 
 Between `gear backfill` and the agents that read them. Guarantees: what has come is synced before it is told,
-so that a transfer that was cut off goes on from there. A file is whole once its digest is its name. One that
-no app names goes with the next purge of a device.
+so that a transfer that was cut off goes on from there. A file is whole once its digest is its name. One of an
+app goes when that is purged, and one that no app names with the next purge of a device.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from geartrain.adapters.files import make_private_folder
@@ -96,6 +97,13 @@ class HistoryFiles:
         if not path.exists():
             raise ConflictError("the history has not come as a whole: send it first, as gear backfill does")
         return path
+
+    def remove(self, paths: Collection[str]) -> None:
+        """Remove these files, which no app names any more; what cannot be removed goes with a later purge."""
+        for name in {Path(path).name for path in paths}:
+            if _NAME.fullmatch(name):
+                with suppress(OSError):
+                    (self._folder / name).unlink(missing_ok=True)
 
     def keep(self, paths: Collection[str]) -> None:
         """Remove all files but these, and what has not come as a whole. Raises `OSError`."""

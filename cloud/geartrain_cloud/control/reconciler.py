@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 
 from geartrain.errors import ConfigError, LedgerError
 from geartrain_cloud.control.fleet import write_local
+from geartrain_cloud.control.history_files import HistoryFiles
+from geartrain_cloud.control.history_files import given as history_of
 from geartrain_cloud.control.hosting import (
     HostReport,
     ToHost,
@@ -246,6 +248,9 @@ class Reconciler:
         shutil.rmtree(self._places.app(instance.instance), ignore_errors=True)
         for device in self._store.desired.assigned(instance.instance):
             shutil.rmtree(self._places.agent(device, instance.instance), ignore_errors=True)
+        others = (one for one in self._store.apps.every() if one.instance != instance.instance)
+        named = {path for one in others for _, path in history_of(one)}
+        HistoryFiles(self._places.histories).remove({path for _, path in history_of(instance)} - named)
         return True
 
     def _write(self) -> None:
