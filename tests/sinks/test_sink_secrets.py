@@ -147,7 +147,6 @@ def test_a_name_that_cannot_be_one_is_refused_at_the_start(hooks: Hooks, tmp_pat
 def test_kafka_gets_the_value_and_its_place_keeps_the_reference(
     places: PlatformPlaces, secrets: SinkSecrets
 ) -> None:
-    pytest.importorskip("confluent_kafka")
     sink = KafkaSink(
         "out",
         brokers="127.0.0.1:1",
