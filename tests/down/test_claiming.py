@@ -28,6 +28,7 @@ from geartrain_cloud.downlink.outbox import SqliteOutbox
 from geartrain_cloud.downlink.sender import OutboxSender, down_connection
 from geartrain_cloud.downlink.writer import NamedChannel, OutboxWriter
 from geartrain_cloud.log.arrow import to_table
+from geartrain_cloud.spark import claims
 from geartrain_cloud.spark.compile import HOSTED, hosted_query
 from geartrain_edge.agent.agent import Agent
 from geartrain_simulation.fleet.stage_run import StageRun
@@ -245,4 +246,18 @@ def test_a_device_goes_on_without_what_nobody_gives_it(tmp_path: Path) -> None:
     assert agent.status().counters["claims_given_up"] == 1
     assert agent.status().awaits_state
     world.deaf = False
+    check(world)
+
+
+def test_a_device_does_not_take_what_a_later_revision_keeps_in_another_form(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, path = cloud_of(tmp_path), tmp_path / "spool.sqlite"
+    run(beside(world, agent_of(world.cloud, path, world.broker, HELD), until_read=ROWS // 3))
+    monkeypatch.setattr(claims, "forms_of", lambda graph, steps: dict.fromkeys(steps, "another"))
+    agent = agent_of(world.edge, path, world.broker, HELD, seed=2)
+    assert run(beside(world, agent))
+    assert not world.ingest.crossings
+    counters = agent.status().counters
+    assert (counters["claims_given_up"], counters.get("cells_taken", 0)) == (1, 0)
     check(world)

@@ -222,6 +222,26 @@ def test_state_of_another_type_is_what_the_task_makes_of_the_former_one(
         assert [number for number, _ in ingest.crossings] == [1]
 
 
+@pytest.mark.parametrize("revision", [1, 2])
+def test_a_task_that_gets_timers_goes_on_with_its_state_and_so_it_does_without(
+    tmp_path: Path, revision: int
+) -> None:
+    """revision: the same one, whose code was exchanged, or a later one."""
+
+    def on_notify(task: Sums, time: int, ctx: Context[Sum, Held]) -> None:
+        raise AssertionError("nothing sets one")
+
+    same = {"__qualname__": Sums.__qualname__, "__module__": Sums.__module__}
+    timed = plan_of(type("Sums", (Sums,), {"on_notify": on_notify, **same})())
+    path, ingest = tmp_path / "spool.sqlite", ingest_of(FIRST, timed)
+    half_way(path, ingest, FIRST, of_revision(1), 30)
+    half_way(path, ingest, timed, of_revision(revision), 60)
+    agent = agent_of(FIRST, path, MemoryNet(ingest), of_revision(2 * revision - 1))
+    assert run(agent.run())
+    assert agent.status().counters.get("cells_dropped.sums", 0) == 0
+    assert sums_of(ingest) == expected([ROWS], [1])
+
+
 def test_equal_steps_begin_anew_where_a_revision_says_so_and_no_other(tmp_path: Path) -> None:
     path, ingest = tmp_path / "spool.sqlite", ingest_of(FIRST)
     half_way(path, ingest, FIRST, of_revision(2, sums=2), 30)

@@ -27,7 +27,7 @@ from geartrain_cloud.hosting.errors import HostError
 from geartrain_cloud.hosting.offsets import PLAN, TALLY, count_name, positions_by_name
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.hosting.plans import put_plan
-from geartrain_cloud.hosting.prepare import merging_steps
+from geartrain_cloud.hosting.prepare import merging_steps, task_forms
 from geartrain_cloud.hosting.prepared import Prepared
 from geartrain_cloud.hosting.source import HostReader
 from geartrain_cloud.hosting.stage import HostStage
@@ -179,7 +179,14 @@ def prepared_of(plans: Path, plan: Plan) -> Prepared:
     sources = tuple(sorted(step.id for step in plan.graph.sources()))
     channels, stages = tuple(sorted(query.channels)), len(query.stages) - 1
     name, merges = put_plan(plans, query), merging_steps(plan)
-    return Prepared(name, {}, stages, channels, sources, (), states=states, merges=merges)
+    forms, migrates = task_forms(plan)
+    return Prepared(
+        *(name, {}, stages, channels, sources, ()),
+        states=states,
+        merges=merges,
+        forms=forms,
+        migrates=migrates,
+    )
 
 
 class _Cells:
@@ -378,6 +385,7 @@ class InProcess:
             begin_count=self._offsets[count_name(before.name)],
             revision=before.revision + 1,
             drops=dropped_state(APP, old, new, drop),
+            forms=old.forms or {},
             comes_from="",
         )
         self.names[self.hosted.name] = self.hosted.revision

@@ -65,6 +65,17 @@ class Ringing(Spanning):
         pass
 
 
+class Idle(Task[Reading, Reading]):
+    def on_next(self, value: Reading, ctx: Context[Reading, Any]) -> None:
+        ctx.emit(value)
+
+
+def timed_cell(state: Any) -> bytes:
+    kind = cell_type(None if state is None else type(state))
+    cell = kind(state=state, timers=[70, 40], touched=30, placed_time=20, placed=2)
+    return saved_cell(40, msgspec.msgpack.encode(cell))
+
+
 def plain(value: Any) -> bytes:
     return saved_cell(NEVER, msgspec.msgpack.encode(value))
 
@@ -89,14 +100,13 @@ def document(task: Task[Any, Any]) -> Revision:
     ],
 )
 def test_a_state_goes_from_type_to_type_until_it_is_of_the_last(former: Any, value: Any, span: Span) -> None:
-    made = migrated("spans", Spanning(), former, plain(value), timed=False)
+    made = migrated("spans", Spanning(), form_of(former), plain(value), timed=False)
     assert msgspec.msgpack.decode(made[8:], type=Span) == span
     assert due_of(made) == NEVER
 
 
 def test_timers_and_what_was_emitted_stay_beside_the_state() -> None:
-    cell = cell_type(Seen)(state=Seen(5), timers=[70, 40], touched=30, placed_time=20, placed=2)
-    made = migrated("spans", Ringing(), Seen, saved_cell(40, msgspec.msgpack.encode(cell)), timed=True)
+    made = migrated("spans", Ringing(), form_of(Seen, timed=True), timed_cell(Seen(5)), timed=True)
     found = msgspec.msgpack.decode(made[8:], type=cell_type(Span))
     assert (due_of(made), found.state) == (40, Span(5, 0.0, 5.0))
     assert (found.timers, found.touched, found.placed_time, found.placed) == ([70, 40], 30, 20, 2)
@@ -104,9 +114,29 @@ def test_timers_and_what_was_emitted_stay_beside_the_state() -> None:
 
 def test_a_state_of_which_none_can_be_made_says_why() -> None:
     with pytest.raises(SchemaError, match="step 'spans': its migrate has raised: ZeroDivisionError"):
-        migrated("spans", Spanning(), Seen, plain(Seen(3)), timed=False)
+        migrated("spans", Spanning(), form_of(Seen), plain(Seen(3)), timed=False)
     with pytest.raises(SchemaError, match="cannot be read"):
-        migrated("spans", Spanning(), Mean, plain("text"), timed=False)
+        migrated("spans", Spanning(), form_of(Mean), plain("text"), timed=False)
+    with pytest.raises(SchemaError, match="its migrate does not name the type of the saved state"):
+        migrated("spans", Spanning(), form_of(float), plain(1.0), timed=False)
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_a_task_that_gets_timers_keeps_its_states_and_one_without_loses_the_timers_alone(says: bool) -> None:
+    """says: whether the form that was noted tells of timers as they were."""
+    gained = migrated("spans", Ringing(), form_of(Span, timed=not says), plain(Span(5, 1.0, 2.0)), timed=True)
+    found = msgspec.msgpack.decode(gained[8:], type=cell_type(Span))
+    assert (due_of(gained), found.state, found.timers) == (NEVER, Span(5, 1.0, 2.0), [])
+    assert (found.touched, found.placed_time, found.placed) == (None, None, 0)
+    lost = migrated("spans", Spanning(), form_of(Seen, timed=says), timed_cell(Seen(5)), timed=False)
+    assert (due_of(lost), msgspec.msgpack.decode(lost[8:], type=Span)) == (NEVER, Span(5, 0.0, 5.0))
+    same = timed_cell(Span(5, 1.0, 2.0))
+    assert migrated("spans", Ringing(), form_of(Span, timed=says), same, timed=True) == same
+
+
+def test_timers_of_a_task_that_keeps_nothing_any_more_go() -> None:
+    with pytest.raises(SchemaError, match="its task keeps nothing"):
+        migrated("bells", Idle(), form_of(None, timed=True), timed_cell(None), timed=False)
 
 
 @pytest.mark.parametrize(

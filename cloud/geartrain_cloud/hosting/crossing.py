@@ -54,6 +54,12 @@ def dropped_state(
                 f"{now}, where its state cannot follow: let the update drop it with --drop-state {step}, or "
                 "submit the flow under another name"
             )
+        elif old.forms is None and step in new.migrates:
+            raise HostError(
+                f"flow {flow}: step {step!r} names former types of its state, and what runs was prepared by "
+                "an earlier release, which did not note its type: give gear update the flow that runs first, "
+                "and then the new one"
+            )
         elif step in merged:
             raise HostError(
                 f"flow {flow}: step {step!r} would be split between devices and cloud, or whole again, and "

@@ -304,6 +304,7 @@ class Group:
             begin=places,
             begin_count=offsets[count_name(earlier.name)],
             drops=drops,
+            forms=read_prepared(self._places.plans, earlier.plan, earlier.code).forms or {},
         )
         self._hand_over(earlier, hosted, admission.member, offsets)
         return True

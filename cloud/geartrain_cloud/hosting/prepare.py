@@ -21,11 +21,13 @@ from geartrain.errors import USER_ERRORS, GeartrainError
 from geartrain.flow.loading import load_flow
 from geartrain.graph.graph import CLAIMS, GIVEN
 from geartrain.graph.without import without
+from geartrain.operators.process import Process
 from geartrain.planning import Plan
 from geartrain.planning.dealt import waits_for_time
 from geartrain.planning.mixed import make_mixed_plan
 from geartrain.planning.plan import given_channel
 from geartrain.planning.splitting import MERGE
+from geartrain.tasks.migration import former_states
 from geartrain_cloud.hosting.code import keep, keep_bundle, user_packages
 from geartrain_cloud.hosting.errors import PreparationError
 from geartrain_cloud.hosting.plans import put_plan
@@ -102,6 +104,7 @@ def prepare(request: Request) -> Prepared:
             if plan.graph[step].operator.stateful
         },
         merging_steps(plan),
+        *task_forms(plan),
     )
     put_prepared(Path(request.plans), prepared)
     return prepared
@@ -110,6 +113,15 @@ def prepare(request: Request) -> Prepared:
 def merging_steps(plan: Plan) -> tuple[str, ...]:
     """The steps in the cloud that merge partial aggregates."""
     return tuple(sorted(step for step in plan.cloud if plan.graph[step].operator.kind == MERGE))
+
+
+def task_forms(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
+    """By task in the cloud, what stands for the layout of what it keeps; and the tasks that name former types
+    of that.
+    """
+    tasks = {s: task for s in plan.cloud if isinstance(task := plan.graph[s].operator, Process)}
+    forms = {step: task.form for step, task in sorted(tasks.items())}
+    return forms, tuple(sorted(step for step, task in tasks.items() if former_states(task.task)))
 
 
 def _plan(request: Request) -> Plan:

@@ -88,7 +88,8 @@ class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """plan: the hash of the pickled query; code: by top-level name, the hash of the user's files; stages:
     those behind a shuffle; channels: what it reads; sources: the flow's; sinks: what the cloud writes; down:
     what goes to devices; states: of each step that keeps state, the stage in which it stands; merges: the
-    aggregates among them that merge what devices gather, None where nobody has said.
+    aggregates among them that merge what devices gather; forms: by task, what stands for the layout of what
+    it keeps, both None where nobody has said; migrates: the tasks that name former types of their state.
     """
 
     plan: str
@@ -100,6 +101,8 @@ class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     down: tuple[DownSaid, ...] = ()
     states: dict[str, int] = {}
     merges: tuple[str, ...] | None = None
+    forms: dict[str, str] | None = None
+    migrates: tuple[str, ...] = ()
 
     @property
     def dealt(self) -> tuple[DownSaid, ...]:

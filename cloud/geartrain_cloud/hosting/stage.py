@@ -107,6 +107,7 @@ class HostStage(StatefulProcessor):
                 query,
                 *(self._number, hosted.labels, hosted.buckets, goes_on, tally),
                 lambda label, cells: workshop.note_dropped(hosted, f"{self._number}.{label}.migrated", cells),
+                hosted.forms,
             )
             found = [
                 (row, dealing.named(row.stage, row.stream, row.packed))

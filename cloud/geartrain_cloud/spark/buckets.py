@@ -22,11 +22,18 @@ from zlib import crc32
 import msgspec
 
 from geartrain.errors import SchemaError
+from geartrain.graph.graph import STATE
 from geartrain.operators.broadcast import TABLE_KEY
 from geartrain.state.keyed import NEVER, due_of
+from geartrain.state.moving import FORM
 
 BUCKETS = 64
 """Buckets of one shard, where nothing else is said; fixed for the life of a checkpoint."""
+
+ASIDE, BEGUN = "_aside:", f"{STATE}:"
+"""Before the id of a step: under which name a shard keeps cells that it has given to a device, and those of
+which pieces have come.
+"""
 
 _PLACE = -1
 
@@ -79,8 +86,8 @@ def forget_steps(state: StateMap, steps: Collection[str]) -> dict[str, int]:
             place = _decode_place(bytes(raw))
             continue
         cells = _decode_bucket(bytes(raw))
-        for step in cells.keys() & forgotten.keys():
-            forgotten[step] += len(cells.pop(step))
+        for name in [name for name in cells if _owner(name) in forgotten]:
+            forgotten[_owner(name)] += len(cells.pop(name))
         packed = _encode(cells)
         size += len(packed)
         state.updateValue((number,), (packed,))
@@ -90,6 +97,14 @@ def forget_steps(state: StateMap, steps: Collection[str]) -> dict[str, int]:
         place.size = size
         state.updateValue((_PLACE,), (_encode(place),))
     return forgotten
+
+
+def _owner(name: str) -> str:
+    """The step that what lies under a name belongs to: its cells, those aside, and those in pieces."""
+    for beside in (ASIDE, BEGUN):
+        if name.startswith(beside):
+            return name[len(beside) :].partition(FORM)[0]
+    return name
 
 
 class _Part(msgspec.Struct, array_like=True):
@@ -222,25 +237,29 @@ class BucketState:
             if least <= clock
         )
 
-    def bring(self, step: str, form: str, migrated: Callable[[str, bytes], bytes]) -> int:
+    def bring(
+        self, step: str, form: str, before: str, remakers: Mapping[str, Callable[[str, bytes], bytes]]
+    ) -> int:
         """Have the saved cells of a step be of a form; returns how many could not be made of it, and went.
 
-        migrated: makes a cell of this form of a former form and its cell; may raise `SchemaError`.
+        before: their form where the shard has noted none; remakers: by the names under which it has such
+        cells, what makes one of this form of a former form and its cell; may raise `SchemaError`.
         """
-        former, self._place.forms[step] = self._place.forms.get(step, form), form
+        former, self._place.forms[step] = self._place.forms.get(step, before), form
         lost = 0
-        for number in range(self._count) if former != form else ():
-            cells = self._bucket(number).get(step)
-            if not cells:
-                continue
-            for key, cell in list(cells.items()):
-                try:
-                    cells[key] = migrated(former, cell)
-                except SchemaError:
-                    del cells[key]
-                    lost += 1
-            self._note_due(number, step)
-            self._write(number)
+        for name in remakers if former != form else ():
+            for number in range(self._count):
+                cells = self._bucket(number).get(name)
+                if not cells:
+                    continue
+                for key, cell in list(cells.items()):
+                    try:
+                        cells[key] = remakers[name](former, cell)
+                    except SchemaError:
+                        del cells[key]
+                        lost += 1
+                self._note_due(number, name)
+                self._write(number)
         return lost
 
     def drop(self, step: str, key: bytes) -> None:

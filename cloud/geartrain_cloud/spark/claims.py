@@ -14,7 +14,7 @@ shard's state. Where the device of a key is not known, the shard gives nothing a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from geartrain.errors import USER_ERRORS
 from geartrain.graph.graph import CLAIMS, GIVEN, Graph
+from geartrain.operators.process import forms_of
 from geartrain.planning.mixed import claimable
 from geartrain.planning.properties import derive_properties
 from geartrain.records.event_time import START_OF_TIME
@@ -33,7 +34,7 @@ from geartrain.state.claims import ASKS, BACK, HAS, Claim, GivenCell, given_cell
 from geartrain.state.keyed import NEVER, saved_cell
 from geartrain.state.moving import Cells
 from geartrain_cloud.log.pack import pack
-from geartrain_cloud.spark.buckets import BucketState
+from geartrain_cloud.spark.buckets import ASIDE, BucketState
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.rows import Routed
 from geartrain_cloud.spark.shards import shard_of
@@ -41,7 +42,7 @@ from geartrain_cloud.spark.stages import Stage
 
 OWNERS = "_owners"
 """The stream of a row that tells a shard from which device keys came; nothing reads it as records."""
-_OWNER, _ASIDE = "_owner:{}", "_aside:{}"
+_OWNER, _ASIDE = "_owner:{}", ASIDE + "{}"
 """Under which step a shard keeps the device of each key of a domain, and the cells that it has given."""
 _DUE_BYTES = 8
 
@@ -103,6 +104,18 @@ def owners_told(domain: str, owners: Mapping[bytes, str]) -> bytes:
 def claim_told(claim: Claim, device: str) -> bytes:
     """A claim and who makes it, as a shard is told."""
     return _encode(_Said(device, claim.number, claim.step, claim.says, claim.mark))
+
+
+def remakers(step: str, remake: Callable[[str, bytes], bytes]) -> dict[str, Callable[[str, bytes], bytes]]:
+    """By the names under which a shard has cells of a step, what makes them of another form; remake: does so
+    for a cell of the step. Those aside come back where the device goes on without the step.
+    """
+
+    def remade(former: str, cell: bytes) -> bytes:
+        lent = _aside(cell[_DUE_BYTES:])
+        return saved_cell(NEVER, _encode(_Aside(lent.device, lent.number, remake(former, lent.cell))))
+
+    return {step: remake, _ASIDE.format(step): remade}
 
 
 class Claimed:
@@ -189,7 +202,8 @@ class Giving:
                 self._settle(one)
         for (device, number), cells in sorted(of_device.items()):
             why = refused[device, number]
-            given = given_cells(number, self._shard, self._shards, cells, why)
+            forms = forms_of(self._stage.graph, {step for step, _ in cells})
+            given = given_cells(number, self._shard, self._shards, cells, why, forms)
             self._given += [(device, one) for one in given]
 
     def rows(self) -> Iterator[bytes]:

@@ -37,7 +37,7 @@ from geartrain.runtime.fragment import Fragment
 from geartrain.schema import RowCodec
 from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.spark.buckets import BUCKETS, BucketState, StateMap
-from geartrain_cloud.spark.claims import OWNERS, Giving
+from geartrain_cloud.spark.claims import OWNERS, Giving, remakers
 from geartrain_cloud.spark.clocks import Clocks, decode_clocks, least_clock, sources_of
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.moved_state import MovedState
@@ -57,12 +57,14 @@ class EmbeddedFragment:
         on_work: Callable[[int], None] = lambda calls: None,
         tally: Tally | None = None,
         on_lost: Callable[[int, dict[str, int]], None] = lambda label, cells: None,
+        forms: Mapping[str, str] | None = None,
     ) -> None:
         """labels: what each shard is called; buckets: of one shard; on_work: called before each piece of
         work, with about how often it calls the flow's code; tally: counts what goes to later stages by keys;
-        on_lost: told for a shard how many keys' state went by step, since no form of now could be made of it.
+        on_lost: told for a shard how many keys' state went by step, since no form of now could be made of it;
+        forms: by step, the form of cells that were kept before anybody noted that.
         """
-        self._tally, self._on_lost = tally, on_lost
+        self._tally, self._on_lost, self._forms = tally, on_lost, forms or {}
         self._query, self._stage, self._labels = query, query.stages[stage], tuple(labels)
         self._buckets, self._on_work = buckets, on_work
 
@@ -144,9 +146,11 @@ class EmbeddedFragment:
         lost: dict[str, int] = {}
         for step in self._stage.graph.steps:
             task = step.operator
-            if step.id not in self._stage.steps or not isinstance(task, Process) or not task.form:
+            if step.id not in self._stage.steps or not isinstance(task, Process):
                 continue
-            if went := saved.bring(step.id, task.form, partial(task.migrated, step.id)):
+            before = self._forms.get(step.id, task.form)
+            ways = remakers(step.id, partial(task.migrated, step.id))
+            if went := saved.bring(step.id, task.form, before, ways):
                 lost[step.id] = went
         if lost:
             self._on_lost(label, lost)

@@ -20,7 +20,7 @@ from geartrain.records.event_time import START_OF_TIME
 from geartrain.runtime.fragment import Fragment, Output
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.state.claims import Claim
-from geartrain.state.moving import StateCell
+from geartrain.state.moving import StateCell, step_and_form
 from geartrain_cloud.log.pack import pack, take
 from geartrain_cloud.spark.buckets import BucketState
 from geartrain_cloud.spark.claims import Giving, claim_told, key_of, noted_domains, owners_told
@@ -68,9 +68,10 @@ class Followed:
 
     def take_in(self, rows: ColumnBatch, devices: Sequence[str]) -> None:
         """Go on with cells that devices have left, rows of `STATE`; those of other steps are passed over."""
-        mine = [row for row, step in enumerate(rows.fields[_STEP]) if step in self.steps]
+        steps = [step_and_form(called)[0] for called in rows.fields[_STEP]]
+        mine = [row for row, step in enumerate(steps) if step in self.steps]
         for row in mine:
-            if (domain := self._domains.get(rows.fields[_STEP][row])) is not None:
+            if (domain := self._domains.get(steps[row])) is not None:
                 self._owners.setdefault(domain, {})[rows.fields[_KEY][row]] = devices[row]
         if mine:
             self._keep()

@@ -15,17 +15,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
+from geartrain.errors import SchemaError
 from geartrain.graph.conform import raw_form
 from geartrain.graph.graph import STATE
+from geartrain.operators.process import Process
 from geartrain.records.batch import Batch, DeadLetter, Origin
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.runtime.fragment import Fragment, Output
 from geartrain.runtime.moving import loaded
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.state.keyed import NEVER, due_of, saved_cell
-from geartrain.state.moving import NOT_TAKEN_IN, Cells, StateCell, taken_in
+from geartrain.state.moving import NOT_TAKEN_IN, Cells, StateCell, step_and_form, taken_in
 from geartrain_cloud.log.pack import pack, take, unpack
-from geartrain_cloud.spark.buckets import BucketState
+from geartrain_cloud.spark.buckets import BEGUN, BucketState
 from geartrain_cloud.spark.clocks import Clocks, least_clock, sources_of
 from geartrain_cloud.spark.rows import Routed
 from geartrain_cloud.spark.shards import shard_of
@@ -58,9 +60,10 @@ def dealt_cells(
     of_step = {step: stage.number for stage in stages[1:] for step in stage.steps}
     dealt: dict[tuple[int, int], list[int]] = {}
     for row, cell in enumerate(batch.values):
-        stage = of_step.get(cell.step)
+        step, _ = step_and_form(cell.step)
+        stage = of_step.get(step)
         if stage is None:
-            reason = f"step {cell.step!r} keeps none in the data centre"
+            reason = f"step {step!r} keeps none in the data centre"
             reject(_letter(STATE, batch.origin(row), batch.times[row], reason, cell))
         else:
             dealt.setdefault((stage, shard_of(cell.key, shards)), []).append(row)
@@ -87,7 +90,12 @@ class MovedState:
                 cell = self._whole(record)
                 if cell is not None:
                     place = batch.origin(row), batch.times[row]
-                    whole.append(((record.step, record.key), cell, *place))
+                    step, form = step_and_form(record.step)
+                    at = step, record.key
+                    try:
+                        whole.append((at, self._of_now(step, form, cell), *place))
+                    except SchemaError as error:
+                        self._refuse(at, cell, place, str(error))
         cells = Cells()
         for at, cell, origin, time in whole:
             if at in cells:  # another of the same key came with it
@@ -106,7 +114,7 @@ class MovedState:
         if record.offset == 0 and len(record.cell) == record.size:
             return record.cell
         # Under the key itself, by which state is dealt to other slots.
-        at = f"{STATE}:{record.step}", record.key
+        at = f"{BEGUN}{record.step}", record.key
         held = self._begun[at] if at in self._begun else self._saved.load(*at)
         begun = _Begun(record.size, b"") if held is None or record.offset == 0 else _decode(held[_DUE_BYTES:])
         if len(begun.cell) != record.offset or begun.size != record.size:
@@ -115,6 +123,15 @@ class MovedState:
         is_whole = len(begun.cell) == begun.size
         self._begun[at] = None if is_whole else saved_cell(NEVER, _encode(begun))
         return begun.cell if is_whole else None
+
+    def _of_now(self, step: str, form: str, cell: bytes) -> bytes:
+        """A cell as its task keeps it now, which a device has kept by the code of another revision; raises
+        `SchemaError`.
+        """
+        task = self._stage.graph[step].operator
+        if not form or not isinstance(task, Process):
+            return cell
+        return task.migrated(step, form, cell)
 
     def _take_in(self, cells: Cells) -> None:
         check, saved = self._fragment.state.check, self._saved

@@ -21,7 +21,15 @@ from geartrain.ports import Clock, SpoolCommit, SpoolImage
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.revision import Revision, revision_of
 from geartrain.state.claims import ASKS, BACK, HAS, GivenCell, Taking, claims
-from geartrain_edge.agent.crossing import CLAIM, REVISION, Cell, LastClaim, as_cut, is_other_cut, moved
+from geartrain_edge.agent.crossing import (
+    CLAIM,
+    REVISION,
+    Cell,
+    LastClaim,
+    as_cut,
+    is_other_cut,
+    moved,
+)
 from geartrain_edge.agent.session import Session
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.uplink.uplink import Effects
@@ -124,7 +132,11 @@ class Claiming:
         taking, self._taking = self._taking, None
         if taking is None:
             return False
-        if taking.complete and not taking.refused:
+        from geartrain.operators.process import forms_of  # few agents claim
+
+        ours = forms_of(self.former.graph, self.steps)
+        other = sorted(step for step, form in taking.forms.items() if ours.get(step, form) != form)
+        if taking.complete and not taking.refused and not other:
             cells = taking.cells()
             kept = LastClaim(taking.number, self.steps, HAS)
             session.counters.add("cells_taken", len(cells))
@@ -138,6 +150,8 @@ class Claiming:
             )
             return True
         why = taking.refused or f"it did not come within {self._wait_s:g} s"
+        if other:
+            why = f"the data centre keeps {', '.join(other)} as a later revision does"
         _LOG.warning(
             "device %s: goes on without %s, whose state is in the data centre: %s",
             *(device, ", ".join(self.steps), why),

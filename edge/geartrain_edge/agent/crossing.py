@@ -135,26 +135,37 @@ def forgotten(
 def migrated(
     state: Mapping[Cell, bytes], plan: Plan, settings: AgentSettings, *, is_fresh: bool
 ) -> dict[Cell, bytes | None]:
-    """The cells that become others as a spool goes over to the revision of `plan`: those of tasks that keep
-    another type of state. None stands for one of which none could be made.
+    """The cells that become others: as a spool goes over to the revision of `plan`, those of tasks that keep
+    another type of state; at any start, those of tasks that have timers now, or none any more. None stands
+    for one of which none could be made.
     """
-    numbers = Numbers.of(state.get(NUMBERS), is_fresh=is_fresh)
-    if REVISION not in state or settings.revision <= numbers.revision:
+    if REVISION not in state:
         return {}
+    numbers = Numbers.of(state.get(NUMBERS), is_fresh=is_fresh)
+    goes_over = settings.revision > numbers.revision
     from geartrain.operators.process import Process  # only who goes over needs these
+    from geartrain.schema.logical import type_text
     from geartrain.tasks.migration import form_of_text, former_states
 
     found: dict[Cell, bytes | None] = {}
     was = {step.id: step.state for step in Revision.from_json(state[REVISION]).steps}
     for name in was.keys() & set(plan.edge):
         task = plan.graph[name].operator
-        if not isinstance(task, Process) or was[name] not in former_states(task.task):
+        if not isinstance(task, Process):
             continue
+        kind = task.task.state
+        is_same = was[name] == ("" if kind is None else type_text(kind))
+        if not is_same and not (goes_over and was[name] in former_states(task.task)):
+            continue
+        form = form_of_text(was[name], timed=task.timed)  # of cells with other timers that says itself
         for cell in [cell for cell in state if cell[0] == name]:
             try:
-                found[cell] = task.migrated(name, form_of_text(was[name]), state[cell])
+                made = task.migrated(name, form, state[cell])
             except SchemaError:
                 found[cell] = None
+            else:
+                if made != state[cell]:
+                    found[cell] = made
     return found
 
 
@@ -210,13 +221,15 @@ def obstacle(
 
 class Leaves(msgspec.Struct, frozen=True):
     """What leaves a device with the steps that it does without: their cells, and what partial aggregates put
-    out of their open windows; plan: under which that was made; gone: all cells that the spool keeps no more.
+    out of their open windows; plan: under which that was made; gone: all cells that the spool keeps no more;
+    forms: by step, what stands for the layout of its cells.
     """
 
     plan: Plan
     cells: Cells
     output: Output
     gone: tuple[Cell, ...]
+    forms: dict[str, str] = {}
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -257,7 +270,10 @@ def leaves(
     fragment = Fragment(before.graph, moves.put_out, DictBackend(dict(cells)), names=before.names)
     left = given(fragment, cells, moves)
     check_size(left.cells)
-    return Leaves(before, left.cells, left.output, tuple(cells))
+    from geartrain.operators.process import forms_of  # only who goes over needs it
+
+    forms = forms_of(before.graph, {step for step, _ in left.cells})
+    return Leaves(before, left.cells, left.output, tuple(cells), forms)
 
 
 def as_cut(base: Collection[str]) -> str | tuple[str, ...]:

@@ -155,7 +155,7 @@ def cross(session: Session, change: Change, numbers: Numbers, before: Progress, 
     )
     here = Progress(before.watermarks, after.positions, before.source_watermarks)
     batches.append(sealer.cross(change.runs, numbers.number, here))
-    batches += sealer.moved(left.cells, here)
+    batches += sealer.moved(left.cells, left.forms, here)
     state: Kept = {
         REVISION: change.revision.to_json().encode(),
         **numbers.stored(),

@@ -112,10 +112,13 @@ class Sealer:
         body = encode_crossing(crossing, self._schemas())
         return self._seal(BatchKind.CROSSING, Part("", "", 0, EncodedRows(body, 0, 0)), progress)
 
-    def moved(self, cells: Cells, progress: Progress) -> list[SpooledBatch]:
-        """The batches of cells that leave the device, behind the crossing with which their steps do."""
-        channel = state_channel(self._plan.graph)
-        return [self._beside(channel, one, progress) for one in moving.batches(moving.records(cells))]
+    def moved(self, cells: Cells, forms: Mapping[str, str], progress: Progress) -> list[SpooledBatch]:
+        """The batches of cells that leave the device, behind the crossing with which their steps do.
+
+        forms: by step, what stands for the layout of its cells.
+        """
+        channel, going = state_channel(self._plan.graph), moving.records(cells, forms=forms)
+        return [self._beside(channel, one, progress) for one in moving.batches(going)]
 
     def first_claim(self, progress: Progress) -> SpooledBatch:
         """The batch before the first claim of an epoch, which announces its channel."""

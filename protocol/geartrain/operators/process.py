@@ -7,20 +7,21 @@ and run again, each call saved by itself. So undoing costs nothing while all goe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Protocol
 
 from msgspec.structs import replace
 
 from geartrain.declarations.options import check_options
 from geartrain.declarations.task import Task
-from geartrain.errors import USER_ERRORS, QuestionError, SchemaError, StepError
+from geartrain.errors import USER_ERRORS, QuestionError, StepError
 from geartrain.graph.conform import checker, describe
+from geartrain.graph.graph import Graph
 from geartrain.graph.operator import Keyed, Running, Services
 from geartrain.records.batch import Batch
 from geartrain.records.children import Children
 from geartrain.state.told import ROWS_MAX, Told, opened
-from geartrain.tasks.migration import form_of, form_of_text, former_states, migrated
+from geartrain.tasks.migration import form_of, migrated
 from geartrain.tasks.task_calls import PlainCalls
 from geartrain.tasks.task_context import KeylessContext
 from geartrain.tasks.timed_calls import TimedCalls, cell_type
@@ -63,17 +64,14 @@ class Process(Keyed, frozen=True):
 
     @property
     def form(self) -> str:
-        """What stands for the type of its task's state beside saved cells; "" where it keeps none."""
-        return form_of(self.task.state)
+        """What stands for the layout of its saved cells; "" where it keeps none."""
+        return form_of(self.task.state, timed=self.timed)
 
     def migrated(self, step: str, form: str, cell: bytes) -> bytes:
-        """A saved cell of the step, whose state is of the former type that `form` stands for, as its task
-        keeps it; raises `SchemaError`.
+        """A saved cell of the step, of the former layout that `form` stands for, as its task keeps it;
+        raises `SchemaError`.
         """
-        former = {form_of_text(text): kind for text, kind in former_states(self.task).items()}
-        if form not in former:
-            raise SchemaError(f"step {step!r}: its migrate does not name the type of the saved state")
-        return migrated(step, self.task, former[form], cell, timed=self.timed)
+        return migrated(step, self.task, form, cell, timed=self.timed)
 
     def open(self, services: Services) -> Running:
         """The task at work."""
@@ -99,6 +97,12 @@ class Process(Keyed, frozen=True):
     def with_options(self, values: Mapping[str, Any], where: str) -> Process:
         """A copy whose task has other options."""
         return replace(self, task=self.task.with_options(values, where))
+
+
+def forms_of(graph: Graph, steps: Iterable[str]) -> dict[str, str]:
+    """By step, what stands for the layout of its cells, where that can change from revision to revision."""
+    tasks = {step: graph[step].operator for step in sorted(steps)}
+    return {step: task.form for step, task in tasks.items() if isinstance(task, Process) and task.form}
 
 
 class Calls(Protocol):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from geartrain.errors import StepError
 from geartrain.records.record import Record
@@ -50,11 +51,20 @@ class GivenCell(Record):
     refused: str
 
 
-def given_cells(number: int, shard: int, shards: int, cells: Cells, refused: str = "") -> Iterator[GivenCell]:
-    """What a shard gives for a claim, its manifest last; refused: why it gives nothing."""
+def given_cells(
+    number: int,
+    shard: int,
+    shards: int,
+    cells: Cells,
+    refused: str = "",
+    forms: Mapping[str, str] | None = None,
+) -> Iterator[GivenCell]:
+    """What a shard gives for a claim, its manifest last; refused: why it gives nothing; forms: by step, what
+    stands for the layout of its cells.
+    """
     for one in records(cells):
         yield GivenCell(number, shard, shards, one.step, one.key, one.offset, one.size, one.cell, "")
-    said = _encode(manifest(cells))
+    said = _encode(replace(manifest(cells), forms={s: form for s, form in (forms or {}).items() if form}))
     yield GivenCell(number, shard, shards, "", b"", 0, len(said), said, refused)
 
 
@@ -65,6 +75,8 @@ class Taking:
         self.number = number
         self.refused = ""
         """Why a shard gives nothing, "" where all give."""
+        self.forms: dict[str, str] = {}
+        """By step, what stands for the layout of its cells, where the shards have said so."""
         self.ignored = 0
         """Records of other claims."""
         self._waiting: dict[int, list[StateCell]] = {}
@@ -80,7 +92,9 @@ class Taking:
             cell = StateCell(given.step, given.key, given.offset, given.size, given.cell)
             self._waiting.setdefault(given.shard, []).append(cell)
             return
-        arriving = Arriving(_manifest(given.cell))
+        expected = _manifest(given.cell)
+        self.forms |= expected.forms
+        arriving = Arriving(replace(expected, forms={}))
         for cell in self._waiting.pop(given.shard, []):
             arriving.take(cell)
         self._whole[given.shard] = arriving.cells()

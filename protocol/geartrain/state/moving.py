@@ -31,8 +31,15 @@ _CELL_BYTES = 64
 """What a cell takes beside its key and value, about."""
 
 
+FORM = "@"
+"""Between the id of a step and what stands for the layout of its cells, where that can change."""
+
+
 class StateCell(Record):
-    """A saved cell that moves, or a piece of one: the bytes from `offset` on of `size`."""
+    """A saved cell that moves, or a piece of one: the bytes from `offset` on of `size`.
+
+    step: with the form of the cell behind its id, where it has one.
+    """
 
     step: str
     key: bytes
@@ -42,11 +49,14 @@ class StateCell(Record):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a move consists of: how many cells, their bytes, and a digest of them in order of (step, key)."""
+    """What a move consists of: how many cells, their bytes, and a digest of them in order of (step, key);
+    forms: by step, what stands for their layout, where that can change.
+    """
 
     cells: int
     size: int
     digest: bytes
+    forms: dict[str, str] = {}
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -92,11 +102,27 @@ def check_size(
     )
 
 
+def formed(step: str, form: str) -> str:
+    """How a cell on its way calls its step."""
+    return f"{step}{FORM}{form}" if form else step
+
+
+def step_and_form(called: str) -> tuple[str, str]:
+    """The id of a step and the form of a cell, which is "" where the device has not said one."""
+    step, _, form = called.partition(FORM)
+    return step, form
+
+
 def records(
-    cells: Mapping[tuple[str, bytes], bytes], piece_bytes: int = PIECE_BYTES_MAX
+    cells: Mapping[tuple[str, bytes], bytes],
+    piece_bytes: int = PIECE_BYTES_MAX,
+    forms: Mapping[str, str] | None = None,
 ) -> Iterator[StateCell]:
-    """The cells as records in order of (step, key), those above `piece_bytes` in pieces."""
-    for (step, key), cell in sorted(cells.items()):
+    """The cells as records in order of (step, key), those above `piece_bytes` in pieces; forms: by step, what
+    stands for the layout of its cells.
+    """
+    for (name, key), cell in sorted(cells.items()):
+        step = formed(name, (forms or {}).get(name, ""))
         for offset in range(0, max(1, len(cell)), piece_bytes):
             yield StateCell(step, key, offset, len(cell), cell[offset : offset + piece_bytes])
 

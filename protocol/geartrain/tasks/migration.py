@@ -2,7 +2,8 @@
 
 Where a flow goes over to a revision whose task keeps another type, before the first record of that. The task
 names by each former type the function that makes a later one of it. Guarantees: a state goes from type to
-type until none of these functions takes it, and is then of the task's own type; timers stay as they are.
+type until none of these functions takes it, and is then of the task's own type. Timers stay as they are, and
+go where the task has no call for them any more.
 Pure, but for what a user's function does.
 """
 
@@ -16,21 +17,28 @@ from geartrain.declarations.task import Task
 from geartrain.errors import USER_ERRORS, SchemaError
 from geartrain.graph.conform import describe
 from geartrain.schema.logical import type_text
-from geartrain.state.keyed import due_of, saved_cell
+from geartrain.state.keyed import NEVER, due_of, saved_cell
 from geartrain.state.state_type import StateType
 from geartrain.tasks.timed_calls import cell_type
 
 _FORM_BYTES = 8
+_DUE_BYTES = 8
+_TIMED = "+"
+"""Ends the form of cells with timers."""
 
 
-def form_of(kind: Any) -> str:
-    """What stands for the layout of a state's type beside saved cells; "" for no state."""
-    return "" if kind is None else form_of_text(type_text(kind))
+def form_of(kind: Any, *, timed: bool = False) -> str:
+    """What stands for the layout of a step's cells beside them; "" where it keeps none.
+
+    kind: the type of the state, None for none; timed: whether cells have timers beside it.
+    """
+    return form_of_text("" if kind is None else type_text(kind), timed=timed)
 
 
-def form_of_text(text: str) -> str:
+def form_of_text(text: str, *, timed: bool = False) -> str:
     """The same of a type as a revision says it; "" for none."""
-    return blake2b(text.encode(), digest_size=_FORM_BYTES).hexdigest() if text else ""
+    form = blake2b(text.encode(), digest_size=_FORM_BYTES).hexdigest() if text else ""
+    return form + _TIMED if timed else form
 
 
 def former_states(task: Task[Any, Any]) -> Mapping[str, Any]:
@@ -52,22 +60,47 @@ def check_former(where: str, task: Task[Any, Any]) -> None:
         raise SchemaError(f"{where}: migrate or state names two types of the layout {twice}: leave one out")
 
 
-def migrated(step: str, task: Task[Any, Any], former: Any, cell: bytes, *, timed: bool) -> bytes:
-    """A saved cell whose state is of the type `former`, with the state in the task's own type.
+def migrated(step: str, task: Task[Any, Any], form: str, cell: bytes, *, timed: bool) -> bytes:
+    """A saved cell of the form `form`, in the form in which the task keeps it now.
 
-    timed: whether cells of the step have timers beside the state. Raises `SchemaError` for a cell that cannot
-    be read, and where a user's function raises or makes what is no state of the task.
+    timed: whether cells of the step have timers beside the state. Those of a task that has none any more go;
+    nothing would be called for them. Where none were noted, a key is first touched by its next call. Raises
+    `SchemaError` for a cell that cannot be read, where a user's function raises or makes what is no state of
+    the task, and where the task keeps nothing.
     """
-    was = StateType(step, cell_type(former) if timed else former)
+    kinds = {form_of_text(text): kind for text, kind in former_states(task).items()}
+    kinds[form_of(task.state)] = task.state
+    text = form.removesuffix(_TIMED)
+    if text not in kinds:
+        raise SchemaError(f"step {step!r}: its migrate does not name the type of the saved state")
+    if task.state is None and not timed:
+        raise SchemaError(f"step {step!r}: its task keeps nothing")
+    was_timed, kept = _read(step, kinds[text], cell, was_timed=form.endswith(_TIMED))
+    if was_timed == timed and text == form_of(task.state):
+        return cell
     own = StateType(step, cell_type(task.state) if timed else task.state)
-    kept = was.load(cell[8:])
+    value = kept.state if was_timed else kept
+    if task.state is not None:
+        value = StateType(step, task.state).fitted(_brought(step, task, value))
     if not timed:
-        return saved_cell(due_of(cell), own.save(own.fitted(_brought(step, task, kept))))
+        return saved_cell(NEVER, own.save(value))
     whole = own.make()
-    for name in whole.__struct_fields__:
+    for name in whole.__struct_fields__ if was_timed else ():
         setattr(whole, name, getattr(kept, name))
-    whole.state = StateType(step, task.state).fitted(_brought(step, task, kept.state))
+    whole.state = value
     return saved_cell(due_of(cell), own.save(whole))
+
+
+def _read(step: str, kind: Any, cell: bytes, *, was_timed: bool) -> tuple[bool, Any]:
+    """Whether a cell has timers, and what it keeps; was_timed: what is to be tried first."""
+    ways = [way for way in (was_timed, not was_timed) if way or kind is not None]
+    for way in ways:
+        try:
+            return way, StateType(step, cell_type(kind) if way else kind).load(cell[_DUE_BYTES:])
+        except SchemaError:
+            if way == ways[-1]:
+                raise
+    raise SchemaError(f"step {step!r}: the saved state cannot be read")
 
 
 def _brought(step: str, task: Task[Any, Any], value: Any) -> Any:
