@@ -57,7 +57,7 @@ class Platform:
         self.places.spark.mkdir(exist_ok=True)
         keys = [{"key": "a\x1b[2J", "share": 0.5}]
         skew = [{"step": "by_sensor", "slots": 2, "slot": 1, "share": 0.75, "keys": keys}]
-        report = {"state": "running", "rows": rows, "slots": 2, "skew": skew}
+        report = {"state": "running", "rows": rows, "slots": 2, "skew": skew, "unread": {"means": 3}}
         write_report(self.places.spark_status, {"serial": 1, "flows": {"heat.1": report}})
 
     def agent(self, device: str, records: int, sealed: int) -> None:
@@ -90,6 +90,7 @@ def test_the_hottest_slot_and_keys_are_told_and_steer_no_terminal(platform: Plat
     platform.host(3)
     info = platform.info()
     assert (info["slots"], info["slots_now"]) == (2, 2)
+    assert info["unread_rows"] == {"means": 3}
     assert info["skew"] == [
         {
             "step": "by_sensor",

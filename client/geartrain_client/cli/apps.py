@@ -84,6 +84,9 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
     for one in app.refused_state or ():
         words = f"state refused: {one.cells:,} keys of step {one.step}: {one.reason}; see gear deadletters ls"
         out.print(printable(words), soft_wrap=True)
+    for channel, rows in app.unread_rows.items():
+        words = f"not read: {rows:,} rows of channel {channel}, which no step reads since a revision"
+        out.print(printable(words), soft_wrap=True)
     for sentence in app.waits_for:
         out.print(printable(f"waits for: {sentence}"), soft_wrap=True)
     if app.adaptive and app.adaptive.moves:

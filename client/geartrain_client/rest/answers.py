@@ -187,6 +187,7 @@ class AppInfo(App, frozen=True):
     lag: Any = None
     dead_letters: Any = None
     refused_state: list[RefusedState] | None = None
+    unread_rows: dict[str, int] = {}
     tables: str = ""
     waits_for: list[str] = []
     code: str = ""

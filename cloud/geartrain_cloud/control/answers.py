@@ -384,7 +384,8 @@ class AppInfo(App, frozen=True):
     """All that is known of an app. adaptive: null where no device has such a cut.
     slots: over how many its keys are to be dealt, slots_now: are dealt; skew:
     where most rows are; tables: where they are; rates: by hop; lag: entries of the log that the tables have
-    not; refused_state: by step and reason, null where the tables cannot be read; waits_for: a sentence each;
+    not; refused_state: by step and reason, null where the tables cannot be read; unread_rows: of the log, by
+    channel, that no step reads since a revision; waits_for: a sentence each;
     applied: the first 100 devices; notes: of the first 1,000 fields of its tables that have some.
     """
 
@@ -410,6 +411,7 @@ class AppInfo(App, frozen=True):
     lag: int | None
     dead_letters: int | None
     refused_state: list[RefusedState] | None
+    unread_rows: dict[str, int]
     host: Hosted | None
     waits_for: list[str]
     applied: list[Applied]

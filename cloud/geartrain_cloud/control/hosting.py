@@ -40,6 +40,7 @@ class HostReport(msgspec.Struct, frozen=True):
     slots_wanted: int = 0
     skew: list[Hottest] = []
     state_bytes: int | None = None
+    unread: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,6 +198,7 @@ class Observer:
             "lag": None if host is None else host.lag,
             "dead_letters": logged.get("_dead_letters"),
             "refused_state": self._refused_state(instance),
+            "unread_rows": {} if host is None else dict(host.unread),
             "host": None
             if host is None
             else {

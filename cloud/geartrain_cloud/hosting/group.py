@@ -40,6 +40,7 @@ from geartrain_cloud.hosting.places import GroupPlaces, HostPlaces
 from geartrain_cloud.hosting.prepared import Prepared, read_prepared
 from geartrain_cloud.hosting.questions import QuestionFolder
 from geartrain_cloud.hosting.steering import Out, Steering, SteeringFile
+from geartrain_cloud.hosting.unread import UnreadRows, unread_since
 from geartrain_cloud.hosting.versions import FIRST, Hosted, Version, Versions, dealt_anew, new_labels
 from geartrain_cloud.hosting.wanted import SHARED_STAGES
 from geartrain_cloud.hosting.watch import STRIKES, Watch
@@ -106,6 +107,7 @@ class Group:
         self._watch = Watch(places, self._settings.hang_s)
         self._released_s = 0.0
         answers = QuestionFolder(HostPlaces(host).questions)
+        self.unread = UnreadRows(self._log)
         self.writer = HostWriter(self._checkpoint, self._log, self._versions.read, self._stores.get, answers)
         self.query = GroupQuery(session, name, self.made, self._checkpoint.location, host, places, log)
 
@@ -305,6 +307,7 @@ class Group:
             begin_count=offsets[count_name(earlier.name)],
             drops=drops,
             forms=read_prepared(self._places.plans, earlier.plan, earlier.code).forms or {},
+            unread=unread_since(earlier, admission.prepared.channels, places),
         )
         self._hand_over(earlier, hosted, admission.member, offsets)
         return True
@@ -321,6 +324,7 @@ class Group:
             self._save_steering()
             raise
         self._registrations.pop(earlier.name)
+        self.unread.forget(earlier.name)
         flows = {name: one for name, one in self.version.flows.items() if name != earlier.name}
         self._publish(self.version.slots + slots, flows | {hosted.name: hosted})
 

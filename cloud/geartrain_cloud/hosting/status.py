@@ -33,7 +33,7 @@ class FlowStatus(msgspec.Struct):
     by step, how many keys' state went when it came into force. stages: those behind a shuffle; slots:
     over how many its keys are dealt; slots_wanted: over how many they are to be, where these are others.
     skew: of each keyed stream, the slot and the keys that have most rows. state_bytes: what all slots keep,
-    None until each of them has run.
+    None until each of them has run. unread: by channel, the rows of the log that no step reads.
 
     A flow is `starting` until a micro-batch has taken it up, then `running`. It is `held` while its tables
     take no rows, and `out` when its code or its dead letters have put it out. It is `failed` if it could not
@@ -59,6 +59,7 @@ class FlowStatus(msgspec.Struct):
     slots_wanted: int = 0
     skew: list[Hottest] = []
     state_bytes: int | None = None
+    unread: dict[str, int] = {}
 
 
 def describe(group: Group, log: LogReader, hosted: Hosted, newest: Mapping[str, int]) -> FlowStatus:
@@ -87,6 +88,7 @@ def describe(group: Group, log: LogReader, hosted: Hosted, newest: Mapping[str, 
         slots=len(hosted.labels),
         skew=group.writer.skew.of(hosted.name),
         state_bytes=group.writer.skew.state_bytes(hosted.name, hosted.stages * len(hosted.labels)),
+        unread=group.unread.of(hosted, positions),
     )
     if out is not None:
         found.state, found.why = "out", out.why

@@ -38,7 +38,8 @@ class Hosted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     its steps whose table every slot has whole. Its slots write what
     they keep in the first micro-batch of the version that says so, and it reads no more. comes_from: the
     generation whose slots, `former_slots` of them, have written that; its own take it in its first micro-
-    batch. forms: by task, the form of what the generation before has kept, where shards have not noted it.
+    batch. forms: by task, the form of what the generation before has kept, where shards have not noted it;
+    unread: by channel, behind which positions no step reads it.
     """
 
     flow: str
@@ -67,6 +68,7 @@ class Hosted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     comes_from: str = ""
     former_slots: int = 0
     forms: dict[str, str] = {}
+    unread: dict[str, dict[str, int]] = {}
 
     @property
     def name(self) -> str:

@@ -41,6 +41,10 @@ _NEWEST = """
 SELECT partition, (SELECT max(number) FROM entries WHERE flow = ? AND partition = fencing.partition) AS newest
 FROM fencing WHERE newest IS NOT NULL ORDER BY partition
 """
+_ROWS_OF = """
+SELECT coalesce(sum(count), 0) FROM entries
+WHERE flow = ? AND channel = ? AND partition = ? AND number > ? AND number <= ? AND channel <> ''
+"""
 _COUNTS = """
 SELECT channel, sum(count) FROM entries
 WHERE flow = ? AND partition = ? AND number > ? AND number <= ? AND count > 0 GROUP BY channel
@@ -142,6 +146,13 @@ class LogReader:
         with self._ledger() as ledger:
             found = ledger.execute(_COUNTS, (flow, partition_of_key(key), after, upto)).fetchall()
         return dict(found)
+
+    def rows_of(self, flow: str, channel: str, key: str, after: int, upto: int) -> int:
+        """How many rows the entries of a channel with `after` < number <= `upto` have brought."""
+        with self._ledger() as ledger:
+            place = (flow, channel, partition_of_key(key), after, upto)
+            [(count,)] = ledger.execute(_ROWS_OF, place).fetchall()
+        return int(count)
 
     def removed(self, flow: str) -> int:
         """How many entries of `flow` have lost their rows to retention."""
