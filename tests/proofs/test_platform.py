@@ -68,6 +68,10 @@ def write_readings(path: Path, sensors: range, seed: int) -> dict[str, float]:
     return highs
 
 
+ASKED_S = 0.5
+"""How often REST is asked for what takes long: each answer takes control some 10 ms of a core."""
+
+
 def gear(state: Path, *arguments: str) -> str:
     """What `gear` prints, run where the flow is."""
     done = subprocess.run(
@@ -82,11 +86,11 @@ def gear(state: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def until(condition: Callable[[], Any], what: str) -> Any:
+def until(condition: Callable[[], Any], what: str, every_s: float = 0.1) -> Any:
     deadline = time.monotonic() + WAIT_S
     while not (found := condition()):
         assert time.monotonic() < deadline, f"it took too long: {what}"
-        time.sleep(0.1)
+        time.sleep(every_s)
     return found
 
 
@@ -98,7 +102,8 @@ def kill(state: Path, name: str) -> None:
 
 
 def until_ended(client: Client, name: str) -> None:
-    until(lambda: client.get(f"/apps/{name}")["state"] == "ended", f"the end of {name}")
+    ended = f"the end of {name}"
+    until(lambda: client.get(f"/apps/{name}")["state"] == "ended", ended, ASKED_S)
 
 
 @pytest.mark.long

@@ -24,9 +24,9 @@ import pytest
 from geartrain_cloud.log.reader import LogReader
 from tests.control.platform_client import Client, client_of
 from tests.drawing import drawn
-from tests.proofs.test_platform import gear, until_ended
+from tests.proofs.test_platform import ASKED_S, gear, until, until_ended
 from tests.proofs.test_platform_revisions import FLOW
-from tests.supervisor.test_up import pids, platform, until, until_restarted
+from tests.supervisor.test_up import pids, platform, until_restarted
 from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -170,14 +170,14 @@ def test_devices_with_different_cuts_move_a_step_while_they_send(fleet: Fleet) -
         # What an agent really takes is more than this, so that a device goes down by itself.
         fleet.ask("cut", "meadow", "adaptive", "--devices", "d3", "--capacity", "0.001")
         with fleet.growing(0.5, RECORDS_MAX + 480):
-            until(lambda: cuts_of(client).get("d3") == "cloud", "d3 with the cut that takes least")
+            until(lambda: cuts_of(client).get("d3") == "cloud", "d3 with the cut that takes least", ASKED_S)
         (move,) = client.get("/apps/meadow")["adaptive"]["moves"]
         assert (move["device"], move["before"], move["cut"]) == ("d3", "doubled", "cloud")
         assert "records/s it takes" in move["why"]
         fitted = fleet.ask("cut", "meadow", "auto", "--devices", "d1", "--capacity", "0.001", "--no-wait")
         assert [(one["device"], one["cut"]) for one in fitted["devices"]] == [("d1", "cloud")]
         assert "as little as it may do" in fitted["devices"][0]["why"]
-        until(lambda: cuts_of(client).get("d1") == "cloud", "d1 with the cut that fits it")
+        until(lambda: cuts_of(client).get("d1") == "cloud", "d1 with the cut that fits it", ASKED_S)
         fleet.grow(20)
         fleet.end()
         fleet.check(client)
@@ -200,7 +200,7 @@ def test_a_step_leaves_a_device_with_what_it_keeps_while_the_host_is_killed(flee
         os.kill(host, signal.SIGKILL)
         fleet.grow(100)
         until_restarted(fleet.state, "spark", host)
-        until(lambda: cuts_of(client).get("d1") == "cloud", "d1 with the cut of the others")
+        until(lambda: cuts_of(client).get("d1") == "cloud", "d1 with the cut of the others", ASKED_S)
         fleet.grow(100)
         fleet.end()
         fleet.check(client)
