@@ -69,7 +69,19 @@ def run(
         (path / name).write_text("#!/bin/sh\n")
         (path / name).chmod(0o755)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:asyncio", "-p", "no:cacheprovider", "-q", *how],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:asyncio",
+            "-p",
+            "no:schemathesis",
+            "-p",
+            "no:cacheprovider",
+            "-q",
+            *how,
+        ],
         cwd=folder,
         env={"PATH": str(path), "PYTHONPATH": str(ROOT), WITHOUT: ",".join(ALL - set(programs))}
         | ({"CI": "true"} if ci else {}),
