@@ -26,7 +26,7 @@ from tests.reference.flows import Case, cases
 
 PARTS, FLOWS = 5, 50
 """Seeds, and flows of each: what hypothesis draws of one seed is much alike. The proofs draw 5,000 flows."""
-CUTS_MAX = 12
+CUTS_MAX = 6
 """Cuts of each flow at the most, to keep this short; the proofs try 24."""
 DRAWN_MIN = 4
 """How often each operator, window and aggregate is drawn at the least."""

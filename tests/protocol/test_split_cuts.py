@@ -19,7 +19,7 @@ from tests.reference.rows import Answer
 
 PARTS, FLOWS = 4, 50
 """Seeds, and flows of each: what hypothesis draws of one seed is much alike."""
-CUTS_MAX = 8
+CUTS_MAX = 4
 DRAWN_MIN = 2
 
 
