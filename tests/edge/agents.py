@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from geartrain.adapters.system import SystemClock
 from geartrain.planning import Plan
-from geartrain.ports import Net, Rewrite, SpoolCommit, SpooledBatch, SpoolImage, SpoolStore, SpoolTip
+from geartrain.ports import (
+    Net,
+    Rewrite,
+    SpoolCommit,
+    SpooledBatch,
+    SpoolImage,
+    SpoolStore,
+    SpoolTip,
+    StateSize,
+)
 from geartrain.testing import SeededRandomness
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.settings import AgentSettings, UplinkSettings
@@ -68,6 +77,9 @@ class MortalSpool:
 
     async def cells(self, step: str, keys: Sequence[bytes] | None, limit: int) -> list[tuple[bytes, bytes]]:
         return await self._spool.cells(step, keys, limit)
+
+    def kept(self) -> Mapping[str, StateSize]:
+        return self._spool.kept()
 
     async def close(self) -> None:
         await self._spool.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sqlite3
 import stat
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from geartrain.errors import SpoolError
-from geartrain.ports import SplitProgress, SpoolCommit, SpooledBatch, SpoolImage
+from geartrain.ports import SplitProgress, SpoolCommit, SpooledBatch, SpoolImage, StateSize
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
 from geartrain_edge.spool.spool import SqliteSpool
@@ -104,6 +105,38 @@ def test_all_of_a_commit_comes_back(tmp_path: Path) -> None:
         {"c": 6, "d": 1},
         batches(2, 1)[0].digest,
     )
+
+
+def test_it_knows_how_much_it_keeps_of_each_step(tmp_path: Path) -> None:
+    def counted(image: SpoolImage) -> dict[str, StateSize]:
+        steps = {step for step, _ in image.state}
+        cells = {one: [cell for (step, _), cell in image.state.items() if step == one] for one in steps}
+        return {step: StateSize(len(some), sum(map(len, some))) for step, some in cells.items()}
+
+    async def story() -> None:
+        rng, path, before = random.Random(3), tmp_path / "s.sqlite", dict[str, StateSize]()
+        for _ in range(4):
+            spool, image = await opened(path)
+            assert spool.kept() == counted(image)
+            for _ in range(10):
+                keys = {(rng.choice("abc"), b"%d" % rng.randrange(30)) for _ in range(20)}
+                cells = {at: None if rng.random() < 0.5 else b"x" * rng.randrange(9) for at in keys}
+                await spool.commit(SpoolCommit(state=cells))
+            before = dict(spool.kept())
+            with pytest.raises(SpoolError):
+                await spool.commit(SpoolCommit(batches(7, 1), state={("a", b"new"): b"x"}))
+            assert spool.kept() == before
+            await spool.close()
+        assert before == counted(image_of_now(path)) != {}
+
+    run(story())
+
+
+def image_of_now(path: Path) -> SpoolImage:
+    """What the file holds, read by SQLite alone."""
+    with sqlite3.connect(path) as database:
+        state = {(step, key): value for step, key, value in database.execute("SELECT * FROM state")}
+    return SpoolImage(EPOCH, 0, 0, FIRST_DIGEST, 0, {}, state, {})
 
 
 def test_seq_and_digest_outlive_the_last_batch(tmp_path: Path) -> None:

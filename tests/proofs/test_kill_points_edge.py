@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from geartrain.ports import (
     SpooledBatch,
     SpoolImage,
     SpoolTip,
+    StateSize,
 )
 from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_edge.spool.spool import SqliteSpool
@@ -74,6 +75,9 @@ class DoomedSpool:
 
     async def cells(self, step: str, keys: Sequence[bytes] | None, limit: int) -> list[tuple[bytes, bytes]]:
         return await self._spool.cells(step, keys, limit)
+
+    def kept(self) -> Mapping[str, StateSize]:
+        return self._spool.kept()
 
     async def trim(self, through_seq: int) -> None:
         await self._around(self._spool.trim(through_seq))

@@ -485,4 +485,6 @@ class Agent:
             self._reason,
             clock.now_us(),
         )
-        return replace(status, uncommitted_s=0.0 if taken_s is None else clock.monotonic_s() - taken_s)
+        kept = {step: size for step, size in self._effects.store.kept().items() if not step.startswith("_")}
+        uncommitted_s = 0.0 if taken_s is None else clock.monotonic_s() - taken_s
+        return replace(status, uncommitted_s=uncommitted_s, kept=kept)

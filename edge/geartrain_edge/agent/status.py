@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from geartrain.ports import StateSize
+
 if TYPE_CHECKING:
     from geartrain_edge.agent.session import Session
 
@@ -33,7 +35,8 @@ class AgentStatus(msgspec.Struct, frozen=True):
     lacks: sources of which this device has no split, null until they are open; counters: totals by name since
     the spool began; written_at_us: wall clock, microseconds; uncommitted_s: for so long there are
     records that were read and are not committed, seconds; awaits_state: it runs its former steps, since what
-    the data centre keeps of those that come has not come yet.
+    the data centre keeps of those that come has not come yet; kept: how much the spool has of each step's
+    state.
     """
 
     device: str
@@ -60,6 +63,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
     lacks: tuple[str, ...] | None = None
     uncommitted_s: float = 0.0
     awaits_state: bool = False
+    kept: dict[str, StateSize] = {}
 
 
 def status_of(

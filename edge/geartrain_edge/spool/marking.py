@@ -6,13 +6,13 @@ back. Guarantees: the mark is durable before the commit is begun, so there is no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from geartrain.adapters.files import write_durable
 from geartrain.errors import SpoolError
 from geartrain.ports import SpoolCommit, SpooledBatch, SpoolImage, SpoolStore
-from geartrain.ports.spool import Rewrite, SpoolTip
+from geartrain.ports.spool import Rewrite, SpoolTip, StateSize
 
 RECORDS = "records_read"
 """The counter that a commit has raised if it holds what was read from a source."""
@@ -57,6 +57,10 @@ class MarkingSpool:
     async def cells(self, step: str, keys: Sequence[bytes] | None, limit: int) -> list[tuple[bytes, bytes]]:
         """As `SpoolStore.cells`."""
         return await self._spool.cells(step, keys, limit)
+
+    def kept(self) -> Mapping[str, StateSize]:
+        """As `SpoolStore.kept`."""
+        return self._spool.kept()
 
     async def trim(self, through_seq: int) -> None:
         """As `SpoolStore.trim`."""

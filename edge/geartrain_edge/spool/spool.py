@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +22,7 @@ from geartrain.adapters.files import fsync_path
 from geartrain.adapters.layouts import refuse_later
 from geartrain.adapters.sqlite import Fault, open_to_write, transaction, translated
 from geartrain.errors import SpoolError
-from geartrain.ports.spool import Rewrite, SpoolCommit, SpooledBatch, SpoolImage, SpoolTip
+from geartrain.ports.spool import Rewrite, SpoolCommit, SpooledBatch, SpoolImage, SpoolTip, StateSize
 from geartrain.wire.digest import FIRST_DIGEST
 from geartrain_edge.spool.format import (
     APPLICATION_ID,
@@ -65,6 +65,7 @@ class SqliteSpool:
         self._database: sqlite3.Connection | None = None
         self._is_closed = False
         self._last_seq, self._seal = 0, Seal()
+        self._kept: Mapping[str, StateSize] = {}
 
     async def open(self, device: str, flow: str, fresh_epoch: bytes) -> SpoolImage:
         """Open or create, again after `close`, too; raises `SpoolError` when it is of another device or flow,
@@ -87,6 +88,10 @@ class SqliteSpool:
         given.
         """
         return await self._run(lambda: self._cells(step, keys, limit))
+
+    def kept(self) -> Mapping[str, StateSize]:
+        """How much the last commit has left of each step's state."""
+        return self._kept
 
     async def trim(self, through_seq: int) -> None:
         """Delete batches up to `through_seq` and remember it as acked, in one durable transaction."""
@@ -128,7 +133,7 @@ class SqliteSpool:
         if fresh:
             fsync_path(self._path.parent)
             fsync_path(self._path.parent.parent)
-        self._database, self._last_seq = database, image.last_seq
+        self._database, self._last_seq, self._kept = database, image.last_seq, self._seal.kept
         return image
 
     def _prepare(self, database: sqlite3.Connection, device: str, flow: str, fresh_epoch: bytes) -> None:
@@ -245,13 +250,14 @@ class SqliteSpool:
     @contextmanager
     def _transaction(self, database: sqlite3.Connection) -> Iterator[None]:
         """All or nothing of the statements in the block, and the seal over what they leave."""
-        sealed = self._seal.rest
+        sealed = self._seal.rest, self._seal.kept
         try:
             with transaction(database):
                 yield
                 self._seal.write(database)
+            self._kept = self._seal.kept
         except BaseException:
-            self._seal.rest = sealed
+            self._seal.rest, self._seal.kept = sealed
             raise
 
     def _write_rest(self, database: sqlite3.Connection, change: SpoolCommit) -> None:

@@ -16,6 +16,7 @@ from geartrain.ports.spool import (
     SpoolImage,
     SpoolStore,
     SpoolTip,
+    StateSize,
 )
 
 __all__ = [
@@ -32,4 +33,5 @@ __all__ = [
     "SpoolStore",
     "SpoolTip",
     "SpooledBatch",
+    "StateSize",
 ]

@@ -24,6 +24,13 @@ class SplitProgress(msgspec.Struct, frozen=True):
     ended: bool = False
 
 
+class StateSize(msgspec.Struct, frozen=True):
+    """How much is kept of a step: cells, and their bytes without the keys."""
+
+    cells: int = 0
+    bytes: int = 0
+
+
 class SpooledBatch(msgspec.Struct, frozen=True):
     """One outgoing batch: seq from 1, header and body as encoded, and the running digest after it.
 
@@ -112,6 +119,12 @@ class SpoolStore(Protocol):
     async def cells(self, step: str, keys: Sequence[bytes] | None, limit: int) -> list[tuple[bytes, bytes]]:
         """Up to `limit` committed cells of a step as (encoded key, saved cell), in the order of their keys:
         those of `keys`, or any where that is None.
+        """
+        ...
+
+    def kept(self) -> Mapping[str, StateSize]:
+        """How much the last commit has left of each step's state, from what it has read anyway; empty while
+        it is not open.
         """
         ...
 

@@ -23,6 +23,7 @@ from geartrain.ports import (
     SpooledBatch,
     SpoolImage,
     SpoolTip,
+    StateSize,
 )
 from geartrain.wire.envelope import DIGEST_BYTES
 from geartrain_simulation.machine.faults import Faults
@@ -239,6 +240,14 @@ class SimSpoolStore:
             return [one for one in of_step if keys is None or one[0] in keys][:limit]
 
         return await self._transactions.run("cells", found, step)
+
+    def kept(self) -> Mapping[str, StateSize]:
+        """How much the last commit has left of each step's state."""
+        found: dict[str, StateSize] = {}
+        for (step, _), cell in self._book.state.items():
+            former = found.get(step, StateSize())
+            found[step] = StateSize(former.cells + 1, former.bytes + len(cell))
+        return found
 
     async def trim(self, through_seq: int) -> None:
         """Delete batches with seq <= `through_seq` and remember it as acked."""
