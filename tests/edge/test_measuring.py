@@ -3,7 +3,8 @@
 import os
 from pathlib import Path
 
-from geartrain.control.states import Measured
+from geartrain.control.states import Measured, StepKept
+from geartrain.ports import StateSize
 from geartrain_edge.parent.measuring import Meter, Spent, spent_by
 
 
@@ -22,6 +23,17 @@ def test_rates_are_those_of_the_last_whole_span() -> None:
     assert _measured(meter) == Measured(32.0, 0.48, 1.8, 9)
     meter.take(Spent(2_000, 20.0, 96.25, 9), 163.25)
     assert _measured(meter) == Measured(0.0, 0.0, 0.0, 9)
+
+
+def test_the_steps_that_keep_most_are_told_of() -> None:
+    meter = Meter(30.0)
+    meter.take(Spent(0, 0.0, 0.0, 7), 0.0)
+    kept = {f"s{number:02}": StateSize(number, 10 * number) for number in range(20)}
+    wrong = {"x" * 129: StateSize(1, 10**6), "below": StateSize(-1, 10**6), "above": StateSize(1, 2**63)}
+    meter.take(Spent(0, 0.0, 0.0, 7, kept | wrong), 30.0)
+    found = _measured(meter)
+    assert found is not None
+    assert found.kept == tuple(StepKept(f"s{n:02}", n, 10 * n) for n in range(4, 20))
 
 
 def test_totals_that_go_back_or_are_not_known_are_no_figures() -> None:

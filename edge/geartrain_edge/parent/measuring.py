@@ -7,26 +7,32 @@ code of a flow takes part, and what a system does not say is no figure, rather t
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from geartrain.control.states import Measured
+from geartrain.control.limits import LANE_LIMITS
+from geartrain.control.states import Measured, StepKept
+from geartrain.ports import StateSize
 
 SPAN_S = 30.0
 """How long a rate is taken over, seconds."""
+_STEP_CHARS_MAX, _INT_MAX = 128, 2**63 - 1
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Spent(msgspec.Struct, frozen=True):
     """Totals at one moment. records: that the sources of the app have given; cpu_s: of its process, seconds;
-    idle_s: of all cores of the device together, seconds; free_bytes: memory that processes could still have.
+    idle_s: of all cores of the device together, seconds; free_bytes: memory that processes could still have;
+    kept: how much the app's spool has of each step's state.
     """
 
     records: int
     cpu_s: float
     idle_s: float
     free_bytes: int
+    kept: Mapping[str, StateSize] = {}
 
 
 class Meter:
@@ -59,7 +65,19 @@ class Meter:
             round(cpu_s / span_s, 6),
             round(max(0.0, spent.idle_s - before.idle_s) / span_s, 3),
             spent.free_bytes,
+            _largest(spent.kept),
         )
+
+
+def _largest(kept: Mapping[str, StateSize]) -> tuple[StepKept, ...]:
+    """Of those steps that keep most, as many as a report names; what no agent says is not taken."""
+    known = [
+        (step, size)
+        for step, size in kept.items()
+        if len(step) <= _STEP_CHARS_MAX and 0 <= size.cells <= _INT_MAX and 0 <= size.bytes <= _INT_MAX
+    ]
+    most = sorted(known, key=lambda one: (-one[1].bytes, one[0]))[: LANE_LIMITS.kept_max]
+    return tuple(StepKept(step, size.cells, size.bytes) for step, size in sorted(most))
 
 
 def spent_by(pid: int, records: int, proc: Path = Path("/proc")) -> Spent | None:

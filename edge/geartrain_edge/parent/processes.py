@@ -14,10 +14,12 @@ from collections import deque
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from geartrain.adapters.files import make_private_folder, write_private
 from geartrain.control.states import AWAITS_STATE, App, AppState, Wanted
 from geartrain.errors import ConfigError, DiskError
+from geartrain.ports import StateSize
 from geartrain.printable import printable
 from geartrain_edge.parent.apps import Health
 from geartrain_edge.parent.children import Child, children
@@ -54,6 +56,7 @@ class _Status(msgspec.Struct, frozen=True):
     uncommitted_s: float = 0.0
     records_read: int = 0
     awaits_state: bool = False
+    kept: dict[str, StateSize] = {}
 
 
 _decode_status = msgspec.json.Decoder(_Status).decode
@@ -118,7 +121,8 @@ class AgentProcess:
     def spent(self) -> Spent | None:
         """What its status file and the system say."""
         status = self._said()
-        return None if status is None else spent_by(self._child.pid, status.records_read)
+        spent = None if status is None else spent_by(self._child.pid, status.records_read)
+        return None if spent is None or status is None else replace(spent, kept=status.kept)
 
     def _said(self) -> _Status | None:
         """Its status file; None until it has written one."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from geartrain.control import lane_pb2 as pb
 from geartrain.control.limits import LANE_LIMITS, LaneLimits
 from geartrain.control.states import (
@@ -30,6 +28,7 @@ from geartrain.control.states import (
     SealedSecret,
     SecretReport,
     State,
+    StepKept,
     Wanted,
 )
 from geartrain.control.summed import check_sum, check_version, with_checksum
@@ -209,14 +208,23 @@ def decode_reported(data: bytes, limits: LaneLimits = LANE_LIMITS) -> Reported:
 
 
 def _raw_measured(measured: Measured | None) -> pb.Reported.Measured | None:
-    return None if measured is None else pb.Reported.Measured(**msgspec.structs.asdict(measured))
+    if measured is None:
+        return None
+    return pb.Reported.Measured(
+        records_per_s=measured.records_per_s,
+        cpu_share=measured.cpu_share,
+        idle_cores=measured.idle_cores,
+        free_bytes=measured.free_bytes,
+        kept=[pb.Reported.Kept(step=one.step, cells=one.cells, bytes=one.bytes) for one in measured.kept],
+    )
 
 
 def _measured(app: pb.Reported.App) -> Measured | None:
     raw = app.measured
     if not app.HasField("measured"):
         return None
-    return Measured(raw.records_per_s, raw.cpu_share, raw.idle_cores, raw.free_bytes)
+    kept = tuple(StepKept(one.step, one.cells, one.bytes) for one in raw.kept)
+    return Measured(raw.records_per_s, raw.cpu_share, raw.idle_cores, raw.free_bytes, kept)
 
 
 def encode_kept(kept: Kept) -> bytes:
@@ -337,8 +345,16 @@ def _check_desired(desired: Desired, limits: LaneLimits) -> None:
         raise WireError(f"a session has {len(desired.session)} bytes; it has {SESSION_BYTES}, or none to ask")
 
 
-def _check_measured(measured: Measured | None) -> None:
-    if measured is not None and not all(0 <= one < math.inf for one in msgspec.structs.astuple(measured)):
+def _check_measured(measured: Measured | None, limits: LaneLimits) -> None:
+    if measured is None:
+        return
+    if len(measured.kept) > limits.kept_max:
+        raise WireError(f"a report tells of the state of more than {limits.kept_max} steps")
+    figures = [measured.records_per_s, measured.cpu_share, measured.idle_cores, measured.free_bytes]
+    for one in measured.kept:
+        _check_text("step", one.step, limits.text_chars_max)
+        figures += [one.cells, one.bytes]
+    if not all(0 <= one < math.inf for one in figures):
         raise WireError("a report has a figure of an app that is no number from 0 on")
 
 
@@ -369,5 +385,5 @@ def _check_report(report: Reported, limits: LaneLimits) -> None:
     for app in report.apps:
         _check_hash("revision", app.revision)
         _check_text("cut", app.cut, CUT_CHARS)
-        _check_measured(app.measured)
+        _check_measured(app.measured, limits)
         _check_sources(app.lacks, limits)

@@ -240,6 +240,32 @@ class Reported(_message.Message):
     STOPPING: Reported.State.ValueType  # 6
 
     @_typing.final
+    class Kept(_message.Message):
+        """of a step's state"""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        STEP_FIELD_NUMBER: _builtins.int
+        CELLS_FIELD_NUMBER: _builtins.int
+        BYTES_FIELD_NUMBER: _builtins.int
+        step: _builtins.str
+        cells: _builtins.int
+        bytes: _builtins.int
+        """of the cells, without their keys"""
+        def __init__(
+            self,
+            *,
+            step: _builtins.str = ...,
+            cells: _builtins.int = ...,
+            bytes: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "cells", b"cells", "step", b"step"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class Measured(_message.Message):
         """over half a minute"""
 
@@ -249,6 +275,7 @@ class Reported(_message.Message):
         CPU_SHARE_FIELD_NUMBER: _builtins.int
         IDLE_CORES_FIELD_NUMBER: _builtins.int
         FREE_BYTES_FIELD_NUMBER: _builtins.int
+        KEPT_FIELD_NUMBER: _builtins.int
         records_per_s: _builtins.float
         """that its sources gave"""
         cpu_share: _builtins.float
@@ -257,6 +284,10 @@ class Reported(_message.Message):
         """that nobody took"""
         free_bytes: _builtins.int
         """memory that processes of the device could still have"""
+        @_builtins.property
+        def kept(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reported.Kept]:
+            """of the steps that keep most"""
+
         def __init__(
             self,
             *,
@@ -264,10 +295,11 @@ class Reported(_message.Message):
             cpu_share: _builtins.float = ...,
             idle_cores: _builtins.float = ...,
             free_bytes: _builtins.int = ...,
+            kept: _abc.Iterable[Global___Reported.Kept] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_share", b"cpu_share", "free_bytes", b"free_bytes", "idle_cores", b"idle_cores", "records_per_s", b"records_per_s"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_share", b"cpu_share", "free_bytes", b"free_bytes", "idle_cores", b"idle_cores", "kept", b"kept", "records_per_s", b"records_per_s"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,10 +7,11 @@ import msgspec
 
 class LaneLimits(msgspec.Struct, frozen=True):
     """state_bytes_max: one desired state; report_bytes_max: one reported state; apps_max: apps of a device,
-    or instances whose folders go; options_chars_max: the options of an app; sources_max: the sources
-    that a report names of an app; abilities_max: what a program says that it knows; text_chars_max: a flow, a
-    cut or a version; why_chars_max: a sentence of a device; secrets_max: secrets of a device;
-    sealed_bytes_max: one of them, sealed; certificate_bytes_max: the certificate of a device.
+    or instances whose folders go; options_chars_max: the options of an app; sources_max: the sources that a
+    report names of an app; kept_max: the steps whose state it tells of; abilities_max: what a program says
+    that it knows; text_chars_max: a flow, a cut or a version; why_chars_max: a sentence of a device;
+    secrets_max: secrets of a device; sealed_bytes_max: one of them, sealed; certificate_bytes_max: the
+    certificate of a device.
     """
 
     state_bytes_max: int = 256 << 10
@@ -18,6 +19,7 @@ class LaneLimits(msgspec.Struct, frozen=True):
     apps_max: int = 64
     options_chars_max: int = 64 << 10
     sources_max: int = 64
+    kept_max: int = 16
     abilities_max: int = 64
     text_chars_max: int = 4_096
     why_chars_max: int = 400

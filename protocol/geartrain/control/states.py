@@ -120,16 +120,26 @@ AWAITS_STATE = "runs its former steps until the state of those that come to it i
 """Why a device that was given another cut does not run with it yet."""
 
 
+class StepKept(msgspec.Struct, frozen=True):
+    """How much a device keeps of a step's state: cells, and their bytes without the keys."""
+
+    step: str
+    cells: int
+    bytes: int
+
+
 class Measured(msgspec.Struct, frozen=True):
     """What an app takes of a device and what is left there, over the last span of half a minute.
     records_per_s: that its sources gave; cpu_share: that its process took, of one core; idle_cores: that
-    nobody took; free_bytes: memory that processes could still have.
+    nobody took; free_bytes: memory that processes could still have; kept: at the end of the span, of the
+    steps that keep most, the first `kept_max`.
     """
 
     records_per_s: float = 0.0
     cpu_share: float = 0.0
     idle_cores: float = 0.0
     free_bytes: int = 0
+    kept: tuple[StepKept, ...] = ()
 
 
 class AppReport(msgspec.Struct, frozen=True):
