@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+from geartrain.ports import StateSize
 from geartrain.records.keys import encode_key
 from geartrain_cloud.hosting.skew import HALF_LIFE_S, KEYS_MAX, KeyShare, Skew
 from geartrain_cloud.spark.shards import shard_of
@@ -68,11 +69,13 @@ def test_a_tally_of_many_keys_keeps_those_with_most_rows() -> None:
 def test_what_the_slots_keep_is_told_once_each_of_them_has_run() -> None:
     skew = Skew(lambda: 0.0)
     assert skew.state_bytes(APP, 2) is None
-    for kept, whole in (({"1/0": 5}, None), ({"1/1": 7}, 12), ({"1/0": 2}, 9)):
+    for kept, whole, cells in (({"1/0": 5}, None, None), ({"1/1": 7}, 12, 12), ({"1/0": 2}, 9, 7)):
         tally = Tally(SLOTS)
         for place, size in kept.items():
-            tally.keeps(place, size)
+            tally.keeps(place, size, {"sums": (size, 10 * size), "_owners": (1, 1)} if size > 2 else {})
         skew.add({APP: [tally.told()]}, {APP})
         assert skew.state_bytes(APP, 2) == whole
+        assert skew.kept(APP, 2) == (None if cells is None else {"sums": StateSize(cells, 10 * cells)})
     skew.add({}, {"heat.1~2"})
     assert skew.state_bytes(APP, 2) is None
+    assert skew.kept(APP, 2) is None

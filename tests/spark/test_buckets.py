@@ -7,6 +7,7 @@ from zlib import crc32
 
 import msgspec
 
+from geartrain.errors import SchemaError
 from geartrain.records.keys import encode_key
 from geartrain.state.keyed import NEVER
 from geartrain_cloud.spark.buckets import (
@@ -111,6 +112,47 @@ def test_large_buckets_are_read_one_by_one() -> None:
 
 def held(state: StateMap) -> int:
     return sum(len(value) for number, value in state.values.items() if number != _PLACE)
+
+
+def kept(state: StateMap) -> dict[str, tuple[int, int]]:
+    """By step the cells and bytes of all buckets, counted one by one."""
+    found: dict[str, tuple[int, int]] = {}
+    for at, raw in state.values.items():
+        for step, cells in msgspec.msgpack.decode(raw).items() if at != _PLACE else ():
+            count, size = found.get(step, (0, 0))
+            found[step] = count + len(cells), size + sum(map(len, cells.values()))
+    return found
+
+
+def test_a_shard_knows_how_many_cells_it_keeps_of_each_step() -> None:
+    state, rng = StateMap(), random.Random(2)
+    for turn in range(30):
+        if turn == 10:  # as an older version has left it
+            state.values[_PLACE] = msgspec.msgpack.encode(msgspec.msgpack.decode(state.values[_PLACE])[:5])
+        saved, changes = BucketState(state, 3), dict[tuple[str, bytes], bytes | None]()
+        for _ in range(40):
+            at = rng.choice("ab"), encode_key(f"key{rng.randrange(60)}")
+            gone = rng.random() < 0.4
+            changes[at] = None if gone else cell(NEVER, b"x" * rng.randrange(50))
+            if gone and rng.random() < 0.5:
+                saved.drop(*at)
+        if turn == 20:
+            assert saved.bring("a", "one", lambda former, one: one) == 0
+        if turn == 25:
+            saved.bring("a", "two", _grown)
+        saved.save(changes)
+        assert saved.kept == BucketState(state, 3).kept == kept(state), turn
+    assert forget_steps(state, ["a"])["a"] > 0
+    assert BucketState(state, 3).kept == kept(state)
+    taken = StateMap()
+    join_state(taken, split_state(state, 2, BUCKETS))
+    assert BucketState(taken, 2).kept == kept(taken) == kept(state)
+
+
+def _grown(former: str, one: bytes) -> bytes:
+    if len(one) % 2:
+        raise SchemaError("it was odd")
+    return one + b"more"
 
 
 def test_a_shard_knows_how_many_bytes_it_keeps() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from geartrain.operators.broadcast import Broadcast
+from geartrain.ports import StateSize
 from geartrain.revision import Revision
 from geartrain_cloud.control.model import Instance, Options, Planned, State, Wanted
 from geartrain_cloud.hosting.skew import Hottest
@@ -41,6 +42,7 @@ class HostReport(msgspec.Struct, frozen=True):
     skew: list[Hottest] = []
     state_bytes: int | None = None
     unread: dict[str, int] = {}
+    kept: dict[str, StateSize] | None = None
 
 
 @dataclass(frozen=True, slots=True)

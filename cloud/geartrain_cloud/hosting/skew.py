@@ -11,11 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import msgspec
 
 from geartrain.errors import GeartrainError
+from geartrain.ports import StateSize
 from geartrain.runtime.asking import shown_key
 from geartrain_cloud.spark.tally import read_tally
 
@@ -100,12 +102,13 @@ class Skew:
         self._now_s, self._lock = now_s, threading.Lock()
         self._streams: dict[str, dict[str, _Stream]] = {}
         self._kept: dict[str, dict[str, int]] = {}
+        self._of_steps: dict[str, dict[str, dict[str, tuple[int, int]]]] = {}
 
     def add(self, tallies: Mapping[str, Iterable[bytes]], here: Collection[str]) -> None:
         """Count what tasks of a micro-batch have told, by generation; others than those in `here` go."""
         with self._lock:
             now = self._now_s()
-            for gone in (self._streams, self._kept):
+            for gone in (self._streams, self._kept, self._of_steps):
                 for name in gone.keys() - set(here):
                     del gone[name]
             for name, several in tallies.items():
@@ -113,6 +116,7 @@ class Skew:
                 for packed in several:
                     told = read_tally(packed)
                     self._kept.setdefault(name, {}).update(told.kept)
+                    self._of_steps.setdefault(name, {}).update(told.of_steps)
                     for step, dealt in told.dealt.items():
                         one = streams.setdefault(step, _Stream(now, [0.0] * len(dealt.rows)))
                         one.fade(now)
@@ -129,6 +133,19 @@ class Skew:
         with self._lock:
             kept = self._kept.get(name, {})
             return sum(kept.values()) if len(kept) == places else None
+
+    def kept(self, name: str, places: int) -> dict[str, StateSize] | None:
+        """How much all slots of a generation keep of each step; None as for `state_bytes`."""
+        with self._lock:
+            of_steps = self._of_steps.get(name, {})
+            if len(of_steps) != places:
+                return None
+            found: dict[str, StateSize] = {}
+            for step, (cells, size) in chain.from_iterable(one.items() for one in of_steps.values()):
+                if not step.startswith("_"):
+                    former = found.get(step, StateSize())
+                    found[step] = StateSize(former.cells + cells, former.bytes + size)
+            return found
 
 
 def _text(key: bytes) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from geartrain.adapters.files import write_private
+from geartrain.ports import StateSize
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.hosting.group import Group
 from geartrain_cloud.hosting.offsets import position_name
@@ -33,7 +34,8 @@ class FlowStatus(msgspec.Struct):
     by step, how many keys' state went when it came into force. stages: those behind a shuffle; slots:
     over how many its keys are dealt; slots_wanted: over how many they are to be, where these are others.
     skew: of each keyed stream, the slot and the keys that have most rows. state_bytes: what all slots keep,
-    None until each of them has run. unread: by channel, the rows of the log that no step reads.
+    None until each of them has run; kept: the same of each step. unread: by channel, the rows of the log that
+    no step reads.
 
     A flow is `starting` until a micro-batch has taken it up, then `running`. It is `held` while its tables
     take no rows, and `out` when its code or its dead letters have put it out. It is `failed` if it could not
@@ -60,6 +62,7 @@ class FlowStatus(msgspec.Struct):
     skew: list[Hottest] = []
     state_bytes: int | None = None
     unread: dict[str, int] = {}
+    kept: dict[str, StateSize] | None = None
 
 
 def describe(group: Group, log: LogReader, hosted: Hosted, newest: Mapping[str, int]) -> FlowStatus:
@@ -71,6 +74,7 @@ def describe(group: Group, log: LogReader, hosted: Hosted, newest: Mapping[str, 
     said = log.clocks_at(hosted.flow, positions)
     clocks = {source: said.get(source, START_OF_TIME) for source in hosted.sources}
     records = dict(store.records()) if store is not None else {}
+    skew, places = group.writer.skew, hosted.stages * len(hosted.labels)
     found = FlowStatus(
         "running",
         positions=positions,
@@ -86,8 +90,9 @@ def describe(group: Group, log: LogReader, hosted: Hosted, newest: Mapping[str, 
         dropped=group.dropped(hosted.name),
         stages=hosted.stages,
         slots=len(hosted.labels),
-        skew=group.writer.skew.of(hosted.name),
-        state_bytes=group.writer.skew.state_bytes(hosted.name, hosted.stages * len(hosted.labels)),
+        skew=skew.of(hosted.name),
+        state_bytes=skew.state_bytes(hosted.name, places),
+        kept=skew.kept(hosted.name, places),
         unread=group.unread.of(hosted, positions),
     )
     if out is not None:

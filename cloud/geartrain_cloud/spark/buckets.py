@@ -47,7 +47,8 @@ class _Place(msgspec.Struct, array_like=True):
     """clocks: of the flow's sources, up to which the shard has come, microseconds; positions: of the last row
     by (entry stream, partition of the log); due: by step and bucket the least due time of its cells, where
     one has any; size: bytes of all buckets, -1 where nobody has counted what an older version wrote; forms:
-    by step, what stands for the type of the states in its cells.
+    by step, what stands for the type of the states in its cells; kept: by step its cells and their bytes,
+    without keys, None where nobody has counted what an older version wrote.
     """
 
     clocks: dict[str, int] = {}
@@ -55,6 +56,7 @@ class _Place(msgspec.Struct, array_like=True):
     due: dict[str, dict[int, int]] = {}
     size: int = -1
     forms: dict[str, str] = {}
+    kept: dict[str, tuple[int, int]] | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -92,8 +94,10 @@ def forget_steps(state: StateMap, steps: Collection[str]) -> dict[str, int]:
         size += len(packed)
         state.updateValue((number,), (packed,))
     if place is not None:
-        place.due = {step: due for step, due in place.due.items() if step not in steps}
+        place.due = {name: due for name, due in place.due.items() if _owner(name) not in forgotten}
         place.forms = {step: form for step, form in place.forms.items() if step not in steps}
+        if place.kept is not None:
+            place.kept = {name: kept for name, kept in place.kept.items() if _owner(name) not in forgotten}
         place.size = size
         state.updateValue((_PLACE,), (_encode(place),))
     return forgotten
@@ -105,6 +109,29 @@ def _owner(name: str) -> str:
         if name.startswith(beside):
             return name[len(beside) :].partition(FORM)[0]
     return name
+
+
+class StepSizes:
+    """How much there is of each step's state, as cells come and go: cells, and their bytes without keys."""
+
+    def __init__(self, kept: Mapping[str, tuple[int, int]] | None = None) -> None:
+        self.kept = dict(kept or {})
+
+    def change(self, step: str, former: bytes | None, cell: bytes | None) -> None:
+        """A cell takes the place of a former one; None: of none, or there is none then."""
+        cells, size = self.kept.get(step, (0, 0))
+        cells += (cell is not None) - (former is not None)
+        size += len(cell or b"") - len(former or b"")
+        if cells > 0:
+            self.kept[step] = cells, size
+        else:
+            self.kept.pop(step, None)
+
+    def all_of(self, step: str, cells: Mapping[bytes, bytes]) -> None:
+        """Cells come."""
+        if cells:
+            count, size = self.kept.get(step, (0, 0))
+            self.kept[step] = count + len(cells), size + sum(map(len, cells.values()))
 
 
 class _Part(msgspec.Struct, array_like=True):
@@ -142,7 +169,7 @@ def join_state(state: StateMap, parts: Iterable[bytes]) -> int:
     """Fill a shard that keeps nothing with what former shards kept of its keys, as `split_state` gave it;
     how many cells these are.
     """
-    place, count = _Place(size=0), 0
+    place, count, sizes = _Place(size=0), 0, StepSizes()
     buckets: dict[int, dict[str, dict[bytes, bytes]]] = {}
     for raw in parts:
         part = _decode_part(raw)
@@ -159,12 +186,14 @@ def join_state(state: StateMap, parts: Iterable[bytes]) -> int:
                 count += len(cells)
     for number, steps in sorted(buckets.items()):
         for step, cells in steps.items():
+            sizes.all_of(step, cells)
             least = due_of(min(cells.values()))
             if least != NEVER:
                 place.due.setdefault(step, {})[number] = least
         packed = _encode(steps)
         place.size += len(packed)
         state.updateValue((number,), (packed,))
+    place.kept = sizes.kept
     state.updateValue((_PLACE,), (_encode(place),))
     return count
 
@@ -182,12 +211,18 @@ class BucketState:
         self._bytes_read = 0
         self._lengths: dict[int, int] = {}
         raw = self._raw(_PLACE)
-        self._place = _Place(size=0) if raw is None else _decode_place(raw)
+        self._place = _Place(size=0, kept={}) if raw is None else _decode_place(raw)
+        self._sizes = None if self._place.kept is None else StepSizes(self._place.kept)
 
     @property
     def size(self) -> int:
         """Bytes of what is saved, without the shard's place; -1 until `save` where that is not known."""
         return self._place.size
+
+    @property
+    def kept(self) -> Mapping[str, tuple[int, int]]:
+        """By step its saved cells and their bytes, without keys; as they were until `save` has run."""
+        return {} if self._sizes is None else self._sizes.kept
 
     @property
     def clocks(self) -> Mapping[str, int]:
@@ -258,16 +293,23 @@ class BucketState:
                     except SchemaError:
                         del cells[key]
                         lost += 1
+                    self._note_size(name, cell, cells.get(key))
                 self._note_due(number, name)
                 self._write(number)
         return lost
 
     def drop(self, step: str, key: bytes) -> None:
         """Forget the saved cell of (step, encoded key); it must be among the changes of `save`."""
-        self._bucket(self._number(key)).get(step, {}).pop(key, None)
+        former = self._bucket(self._number(key)).get(step, {}).pop(key, None)
+        self._note_size(step, former, None)
 
     def save(self, changes: dict[tuple[str, bytes], bytes | None]) -> None:
         """Write what changed, and the shard's place."""
+        if self._sizes is None:
+            self._sizes = StepSizes()
+            for number in range(self._count):
+                for step, cells in self._bucket(number).items():
+                    self._sizes.all_of(step, cells)
         if self._place.size < 0:
             self._place.size = sum(len(raw) for (at,), (raw,) in self._state.iterator() if at != _PLACE)
         touched: set[tuple[int, str]] = set()
@@ -275,6 +317,7 @@ class BucketState:
             number = self._number(key)
             touched.add((number, step))
             cells = self._bucket(number).setdefault(step, {})
+            self._note_size(step, cells.get(key), cell)
             if cell is None:
                 cells.pop(key, None)
             else:
@@ -283,6 +326,7 @@ class BucketState:
             self._note_due(number, step)
         for number in sorted({number for number, _ in touched}):
             self._write(number)
+        self._place.kept = self._sizes.kept
         self._state.updateValue((_PLACE,), (_encode(self._place),))
 
     def _write(self, number: int) -> None:
@@ -291,6 +335,10 @@ class BucketState:
             self._place.size += len(packed) - self._lengths.get(number, 0)
         self._lengths[number] = len(packed)
         self._state.updateValue((number,), (packed,))
+
+    def _note_size(self, step: str, former: bytes | None, cell: bytes | None) -> None:
+        if self._sizes is not None:
+            self._sizes.change(step, former, cell)
 
     def _note_due(self, number: int, step: str) -> None:
         cells = self._buckets[number][step]

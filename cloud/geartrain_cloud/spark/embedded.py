@@ -121,7 +121,7 @@ class EmbeddedFragment:
             yield Row(**place, position=0, sequence=sequence, packed=packed)
             sequence += 1
         if self._tally is not None:
-            self._tally.keeps(f"{number}/{shard}", saved.size)
+            self._tally.keeps(f"{number}/{shard}", saved.size, saved.kept)
         fragment.close()
 
     def _settled(

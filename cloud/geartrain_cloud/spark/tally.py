@@ -27,10 +27,13 @@ class Dealt(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Told(msgspec.Struct, array_like=True, frozen=True):
-    """dealt: by stream; kept: by stage and shard (`1/0`) the bytes that it keeps after the work."""
+    """dealt: by stream; kept: by stage and shard (`1/0`) the bytes that it keeps after the work; of_steps:
+    there, by step, its cells and their bytes without keys.
+    """
 
     dealt: dict[str, Dealt]
     kept: dict[str, int]
+    of_steps: dict[str, dict[str, tuple[int, int]]] = {}
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -45,10 +48,11 @@ class Tally:
         self._rows: dict[str, list[int]] = {}
         self._keys: dict[str, Counter[bytes]] = {}
         self._kept: dict[str, int] = {}
+        self._of_steps: dict[str, dict[str, tuple[int, int]]] = {}
 
-    def keeps(self, place: str, size: int) -> None:
-        """Note how many bytes a shard of a stage keeps."""
-        self._kept[place] = size
+    def keeps(self, place: str, size: int, of_steps: Mapping[str, tuple[int, int]]) -> None:
+        """Note how many bytes a shard of a stage keeps, and by step how many cells of how many bytes."""
+        self._kept[place], self._of_steps[place] = size, dict(of_steps)
 
     def add(self, stream: str, counts: Mapping[bytes, int], shard_of_key: Mapping[bytes, int]) -> None:
         """Count rows of a stream by their keys."""
@@ -71,7 +75,7 @@ class Tally:
             )
             for stream, rows in self._rows.items()
         }
-        return _encode(Told(dealt, self._kept))
+        return _encode(Told(dealt, self._kept, self._of_steps))
 
 
 def read_tally(packed: bytes) -> Told:
