@@ -42,6 +42,36 @@ def test_a_move_is_shown_before_it_is_made(platform: FakePlatform, capsys: Captu
     gear(capsys, "move", "heat", "high", "--to", "moon", code=2)
 
 
+@pytest.mark.parametrize(
+    ("move", "says"),
+    [
+        (
+            {"cells": 1_204, "bytes": 48_160, "devices": 2},
+            "moves to the data centre, with what it keeps: 1,204 cells, 48.2 kB\n",
+        ),
+        (
+            {"cells": 1, "bytes": 12, "devices": 1, "at_most": True},
+            "with what it keeps: at most 1 cell, 12 B, which are those of all devices\n",
+        ),
+        (
+            {"cells": 5, "bytes": 3_000_000, "devices": 3, "unsaid": 1},
+            "with what it keeps: 5 cells, 3.0 MB (1 of 3 devices have not said)\n",
+        ),
+        ({"cells": None, "bytes": None}, "with what it keeps: how much that is has not been told yet\n"),
+    ],
+)
+def test_how_much_state_moves_and_how_long_that_takes_is_told(
+    platform: FakePlatform, capsys: Capture, move: dict[str, Any], says: str
+) -> None:
+    add(platform)
+    moves = [{"step": "sums", "to": "cloud", "keeps": True, **move}]
+    platform.change = ANSWER | {"moves": moves, "refusals": [], "micro_batches": 2, "pause_ms": 700}
+    err = gear(capsys, "move", "heat", "sums", "--to", "cloud", "--dry-run")[1]
+    assert says in err
+    assert "steps with state pause for 2 micro-batches, about 0.7 s as they take now" in err
+    assert json.loads(gear(capsys, "cut", "heat", "cloud", "--dry-run", "--json")[0])["moves"] == moves
+
+
 def test_a_cut_that_fits_each_device_is_shown_with_its_reason(
     platform: FakePlatform, capsys: Capture
 ) -> None:

@@ -67,4 +67,9 @@ def test_remove_names_the_code_that_runs(platform: FakePlatform, capsys: Capture
     out = gear(capsys, "remove", "heat", "means", "--drain", "--dry-run")[0]
     assert platform.asked[-1][3]["drain"] is True
     assert "means removed put out, then dropped" in " ".join(out.split())
+    kept = {"step": "means", "tier": "cloud", "becomes": "dropped", "cells": 40, "bytes": 1_600, "unsaid": 0}
+    platform.change["state"] = [kept, kept | {"tier": "edge", "cells": None, "bytes": None, "unsaid": 2}]
+    out = gear(capsys, "remove", "heat", "means", "--dry-run")[0]
+    said = "in the data centre: 40 cells, 1.6 kB; on devices: how much that is has not been told yet"
+    assert said in " ".join(out.replace("│", " ").split())
     assert "gear remove heat means --dry-run" in gear(capsys, "remove", "--help")[0]

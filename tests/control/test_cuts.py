@@ -23,10 +23,13 @@ from geartrain.control.states import (
     AppState,
     Measured,
     Reported,
+    StepKept,
     cut_as_said,
 )
 from geartrain.errors import PlacementError
 from geartrain.graph.graph import Input
+from geartrain.ports import StateSize
+from geartrain.revision.change import Change, StepChange
 from geartrain.testing import TestingSource
 from geartrain_cloud.control import explaining
 from geartrain_cloud.control.answering import sentences
@@ -38,6 +41,7 @@ from geartrain_cloud.control.explaining import Explanations
 from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.lane_store import desired_of
 from geartrain_cloud.control.model import CutRule, Report, State, Submission
+from geartrain_cloud.control.moving_state import StateSizes, Tier
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.openapi import ROOT
 from geartrain_cloud.control.requests import BODY_BYTES_MAX
@@ -204,6 +208,72 @@ class Fleet(Host):
         return [(one["cut"], one["devices"], one["applied"]) for one in item["cuts"]]
 
 
+def moved(step: str, to: str, devices: int, *kept: int, at_most: bool = False, unsaid: int = 0) -> Any:
+    """A step that moves with its state: `kept` is cells and bytes, nothing where nobody has said."""
+    cells, size = kept or (None, None)
+    move = {"step": step, "to": to, "keeps": True, "devices": devices, "cells": cells, "bytes": size}
+    return {**move, "at_most": at_most, "unsaid": unsaid}
+
+
+def test_it_is_told_beforehand_how_much_state_would_move(tmp_path: Path) -> None:
+    world = Fleet(tmp_path)
+    world.submit(CutRule("all", "sums"))
+    host = HostReport("running", micro_batch_ms=350.0, kept={"sums": StateSize(700, 16_800)})
+    world.cuts = Cuts(
+        world.store,
+        world.load,
+        Trust(world.places.bundles, world.store),
+        world.host,
+        lambda name: host,
+        world.clock,
+    )
+    kept = (StepKept("other", 1, 9), StepKept("sums", 12, 300))
+    world.measure("d1", Measured(kept=kept), "sums")
+    world.measure("d2", Measured(kept=(StepKept("sums", 30, 721),)), "sums")
+    ask: dict[str, Any] = {"step": "sums", "to": "cloud", "dry_run": True}
+    dry = world.ask("move", **ask)[1]
+    assert dry["moves"][1:] == [moved("sums", "cloud", 3, 42, 1_021, unsaid=1)]
+    assert (dry["micro_batches"], dry["pause_ms"]) == (1, 350)
+    one = world.ask("move", **ask, devices="d1")[1]["moves"][-1]
+    assert (one["cells"], one["bytes"], one["unsaid"]) == (12, 300, 0)
+    world.measure("d1", Measured(), "sums")  # it keeps nothing, and says so
+    one = world.ask("move", **ask, devices="d1")[1]["moves"][-1]
+    assert (one["cells"], one["bytes"]) == (0, 0)
+    for device in ("d1", "d2", "away"):
+        world.measure(device, None, "sums")
+    assert world.ask("cut", cut="cloud")[0] == 202
+    world.rounds()
+    back = world.ask("move", step="sums", to="edge", dry_run=True)[1]
+    assert moved("sums", "edge", 3, 700, 16_800) in back["moves"]
+    assert (back["micro_batches"], back["pause_ms"]) == (2, 700)
+    part = world.ask("move", step="sums", to="edge", devices="d1", dry_run=True)[1]
+    assert moved("sums", "edge", 1, 700, 16_800, at_most=True) in part["moves"]
+    world.store.close()
+
+
+def test_of_an_update_it_is_told_how_much_its_steps_keep_on_each_tier(tmp_path: Path) -> None:
+    world = Fleet(tmp_path)
+    world.submit(CutRule("d1", "sums"))
+    world.measure("d1", Measured(kept=(StepKept("sums", 12, 300),)), "sums")
+    host = HostReport("running", kept={"sums": StateSize(700, 16_800), "gone": StateSize(3, 9)})
+    steps = (
+        StepChange("sums", "replaced", state="kept"),
+        StepChange("gone", "removed", state="dropped"),
+        StepChange("stays", "same", state="kept"),
+        StepChange("high", "attached"),
+    )
+    tiers: dict[str, Tier] = {"sums": "cloud", "gone": "cloud", "stays": "cloud", "high": "edge"}
+    found = StateSizes(world.store, "heat.1", host).changed(Change(steps), tiers, ["d1", "d2"])
+    assert [(one.step, one.tier, one.becomes, one.cells, one.bytes, one.unsaid) for one in found] == [
+        ("sums", "cloud", "kept", 700, 16_800, 0),
+        ("sums", "edge", "kept", 12, 300, 1),
+        ("gone", "cloud", "dropped", 3, 9, 0),
+    ]
+    found = StateSizes(world.store, "heat.1", HostReport()).changed(Change(steps), tiers, ["d2"])
+    assert [(one.step, one.cells) for one in found] == [("sums", None), ("gone", None)]
+    world.store.close()
+
+
 def test_devices_are_told_once_the_data_centre_takes_what_they_will_send(tmp_path: Path) -> None:
     world = Fleet(tmp_path)
     world.submit()
@@ -217,7 +287,10 @@ def test_devices_are_told_once_the_data_centre_takes_what_they_will_send(tmp_pat
         {"device": "away", "before": "cloud", "cut": "high"},
         {"device": "d1", "before": "cloud", "cut": "high"},
     ]
-    assert said["moves"] == [{"step": step, "to": "edge", "keeps": False} for step in ("doubled", "high")]
+    assert [(one["step"], one["to"], one["keeps"], one["devices"]) for one in said["moves"]] == [
+        (step, "edge", False, 2) for step in ("doubled", "high")
+    ]
+    assert (said["micro_batches"], said["pause_ms"]) == (0, 0)
     world.reconciler.round()
     assert world.lane("d1") == ("cloud", "")
     info = world.observer.info(world.store.apps.newest("heat"))
@@ -255,11 +328,8 @@ def test_what_devices_keep_leaves_only_those_whose_agents_can_give_it_away(tmp_p
     assert "d1 runs an agent of version 0.2.0, which cannot leave what its steps keep" in says
     world.store.reports.heard("d1", world.report("d1", OWN_CUT, LEAVES_STATE), 1, [])
     status, said = world.ask("move", step="sums", to="cloud", devices="d1")
-    assert (status, said["moves"], said.get("refusals", [])) == (
-        202,
-        [{"step": "sums", "to": "cloud", "keeps": True}],
-        [],
-    )
+    assert (status, said.get("refusals", [])) == (202, [])
+    assert said["moves"] == [moved("sums", "cloud", 1, unsaid=1)]
     world.store.close()
 
 
@@ -271,7 +341,7 @@ def test_what_the_data_centre_keeps_comes_only_to_agents_that_can_claim_it(tmp_p
     world.store.reports.heard("d1", world.report("d1", OWN_CUT, CLAIMS_STATE), 1, [])
     status, said = world.ask("move", step="sums", to="edge", devices="d1")
     assert (status, said["revises"]) == (202, True)
-    assert {"step": "sums", "to": "edge", "keeps": True} in said["moves"]
+    assert moved("sums", "edge", 1, at_most=True) in said["moves"]
     world.rounds()
     app = world.store.apps.newest("heat")
     assert app.outline.sends

@@ -32,7 +32,10 @@ Only = Annotated[
     typer.Option("--only", help="Refuse where steps change in any other way; may be repeated."),
 ]
 Drain = Annotated[
-    bool, typer.Option("--drain", help="Steps that lose their state put out first what they hold.")
+    bool,
+    typer.Option(
+        "--drain", help="Steps of the data centre that lose their state put out first what they hold."
+    ),
 ]
 NewCut = Annotated[
     str,
@@ -41,7 +44,9 @@ NewCut = Annotated[
 NewFlow = Annotated[
     str, typer.Argument(metavar="MODULE:FLOW|FOLDER", help="The app's flow, or its project, as it is now.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only show what would change, and how much state it is about.")
+]
 
 _DONE = {Edit.ATTACH: "attached", Edit.REPLACE: "replaced", Edit.REMOVE: "removed"}
 
@@ -178,7 +183,8 @@ def remove(
 
     A step that also reads what stays is not taken along: name it, or nothing is changed. What the steps have
     kept goes: with --drain they put out first what they hold, such as open windows and records that wait for
-    their order. Their tables stay as they are. The next gear update has them again, if its flow has.
+    their order; --drain is refused where they hold something on devices. Their tables stay as they are. The
+    next gear update has them again, if its flow has.
 
     \b
     Examples:
@@ -271,9 +277,10 @@ def cut(
 
     The data centre's part goes over to its next revision first, where it does not take these records yet.
     Devices that are out of contact get the cut when they come, and those that are added later have it where
-    SELECTOR means them. What a step keeps goes with it. auto gives each device the cut that fits it, by what
-    was measured there in the last half minute. It says why, and is no rule for devices that are added later.
-    adaptive does so again and again: a device moves when it takes more than it may, or has room to spare.
+    SELECTOR means them. What a step keeps goes with it, and --dry-run says how much that is. auto gives each
+    device the cut that fits it, by what was measured there in the last half minute. It says why, and is no
+    rule for devices that are added later. adaptive does so again and again: a device moves when it takes more
+    than it may, or has room to spare.
 
     \b
     Examples:
@@ -305,8 +312,9 @@ def move(
     """Move a step of an app to devices or to the data centre, while it runs; no result is another by that.
 
     What stands above it goes to the devices as well, and what stands below it to the data centre. Devices
-    with other cuts keep the rest of them. Steps move that keep nothing; where one keeps something, nothing is
-    changed.
+    with other cuts keep the rest of them. What a step keeps goes with it: state, timers, open windows. What
+    merges the records of several devices stays in the data centre, and the move is refused. --dry-run says
+    how many cells and bytes of state would move, and for how long steps would pause.
 
     \b
     Examples:

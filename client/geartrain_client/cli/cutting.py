@@ -14,6 +14,7 @@ import msgspec
 
 from geartrain.errors import ConfigError
 from geartrain.printable import printable
+from geartrain_client.cli.kept import kept_words
 from geartrain_client.cli.waiting import until_in_force, until_runs, wait_until
 from geartrain_client.errors import RefusedError
 from geartrain_client.rest.answers import AppInfo, answer_as
@@ -42,6 +43,11 @@ class _Move(msgspec.Struct, frozen=True):
     step: str
     to: str
     keeps: bool = False
+    devices: int = 0
+    cells: int | None = None
+    bytes: int | None = None
+    at_most: bool = False
+    unsaid: int = 0
 
 
 class _Device(msgspec.Struct, frozen=True):
@@ -59,6 +65,8 @@ class _Recut(msgspec.Struct, frozen=True):
     count: int = 0
     devices: list[_Device] = []
     moves: list[_Move] = []
+    micro_batches: int = 0
+    pause_ms: int = 0
     refusals: list[str] = []
 
 
@@ -131,12 +139,31 @@ def _devices(made: _Recut) -> str:
     return f"{made.count:,} device{'' if made.count == 1 else 's'}"
 
 
+def _kept(one: _Move) -> str:
+    """How much state goes with a step."""
+    kept = kept_words(one.cells, one.bytes)
+    if one.cells is not None and one.at_most:
+        kept = f"at most {kept}, which are those of all devices"
+    if one.unsaid:
+        kept += f" ({one.unsaid:,} of {one.devices:,} devices have not said)" if one.cells is not None else ""
+    return kept
+
+
+def _pause(made: _Recut) -> str:
+    """How long steps that keep something will pause."""
+    many = f"{made.micro_batches} micro-batch{'' if made.micro_batches == 1 else 'es'}"
+    now = f", about {made.pause_ms / 1_000:.1f} s as they take now" if made.pause_ms else ""
+    return f"steps with state pause for {many}{now}, and for as long as their state is on the link"
+
+
 def _show(made: _Recut) -> None:
     """Print which steps move, and which devices get which cut."""
     for one in made.moves:
-        along = ", with what it keeps" if one.keeps else ""
+        along = f", with what it keeps: {_kept(one)}" if one.keeps else ""
         words = f"step {one.step} moves to {_TIERS.get(one.to, one.to)}{along}"
         notices().print(printable(words), soft_wrap=True)
+    if made.micro_batches:
+        notices().print(printable(_pause(made)), soft_wrap=True)
     if made.devices:
         shown = made.devices[:_DEVICES_SHOWN]
         heads = ["device", "cut", "was", *(["why"] if any(one.why for one in shown) else [])]

@@ -19,6 +19,7 @@ from geartrain.printable import printable
 from geartrain.records.event_time import format_time, parse_time
 from geartrain.revision import code_of
 from geartrain.revision.change import Change, StepChange
+from geartrain_client.cli.kept import kept_words
 from geartrain_client.cli.submitting import sign_where_keys
 from geartrain_client.cli.waiting import until_in_force, until_runs, wait_until
 from geartrain_client.errors import RefusedError
@@ -50,6 +51,14 @@ class ChangeWishes:
     cut: str = ""
 
 
+class _State(msgspec.Struct, frozen=True):
+    step: str
+    tier: str = ""
+    cells: int | None = None
+    bytes: int | None = None
+    unsaid: int = 0
+
+
 class _Updated(msgspec.Struct, frozen=True):
     name: str
     instance: str
@@ -58,6 +67,7 @@ class _Updated(msgspec.Struct, frozen=True):
     devices: list[str] = []
     number: int = 1
     change: Change = Change()
+    state: list[_State] = []
     refusals: list[str] = []
     given_up: int = 0
 
@@ -152,7 +162,7 @@ def _change(platform: Platform, name: str, verb: str, body: dict[str, Any], wish
     answer = platform.change("POST", f"/apps/{segment(name)}/{verb}", asked, SUBMIT_TIMEOUT_S)
     made = answer_as(_Updated, answer)
     if not wishes.as_json:
-        _show(made.change, drain=wishes.drain)
+        _show(made, drain=wishes.drain)
     if wishes.dry_run:
         _tell(made, answer, wishes)
         return
@@ -165,11 +175,12 @@ def _change(platform: Platform, name: str, verb: str, body: dict[str, Any], wish
     results().print(printable(_done(made, waited=wishes.seconds is not None)), soft_wrap=True)
 
 
-def _show(change: Change, *, drain: bool) -> None:
+def _show(made: _Updated, *, drain: bool) -> None:
     """Print what becomes of steps, tables and files, where something does."""
+    change = made.change
     if any(one.what != "same" or one.state == "dropped" for one in change.steps):
-        lines = [_line(one, drain=drain) for one in change.steps]
-        results().print(table_of("", ["step", "change", "state", "what differs"], lines))
+        lines = [_line(one, made.state, drain=drain) for one in change.steps]
+        results().print(table_of("", ["step", "change", "state", "how much", "what differs"], lines))
     for table in change.tables:
         results().print(printable("; ".join([f"table {table.table}: {_TABLES[table.what]}", *table.says])))
     if change.code:
@@ -183,9 +194,18 @@ _TABLES = {
 }
 
 
-def _line(one: StepChange, *, drain: bool) -> list[str]:
+_TIERS = {"edge": "on devices", "cloud": "in the data centre"}
+
+
+def _line(one: StepChange, kept: list[_State], *, drain: bool) -> list[str]:
     state = "put out, then dropped" if drain and one.state == "dropped" else _STATES[one.state]
-    return [one.step, one.what, state, "; ".join(one.says)]
+    sizes = "; ".join(_size(here) for here in kept if here.step == one.step)
+    return [one.step, one.what, state, sizes, "; ".join(one.says)]
+
+
+def _size(here: _State) -> str:
+    more = f" ({here.unsaid:,} have not said)" if here.unsaid and here.cells is not None else ""
+    return f"{_TIERS.get(here.tier, here.tier)}: {kept_words(here.cells, here.bytes)}{more}"
 
 
 def _tell(made: _Updated, answer: Any, wishes: ChangeWishes) -> None:

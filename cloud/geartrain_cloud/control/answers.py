@@ -14,7 +14,6 @@ from msgspec import UNSET, UnsetType
 
 from geartrain.revision import Change
 from geartrain_cloud.control.bearers import Role
-from geartrain_cloud.control.cut_checking import StepMove
 from geartrain_cloud.hosting.wanted import Isolation
 
 Number = int | float
@@ -464,9 +463,22 @@ class Run(_Answer, frozen=True):
     run: int
 
 
+class StepState(_Answer, frozen=True):
+    """State of a step that a change concerns, on a tier; becomes: of it. cells, bytes: without keys, as was
+    said last; null where nobody has said. unsaid: devices of which it is not known.
+    """
+
+    step: str
+    tier: Literal["edge", "cloud"]
+    becomes: Literal["kept", "dropped", "refused"]
+    cells: int | None
+    bytes: int | None
+    unsaid: int
+
+
 class Updated(_Answer, frozen=True):
-    """What an update comes to. former: the code before; refusals: of a dry run, why it would not be done;
-    given_up: the revision that a rollback has given up.
+    """What an update comes to. former: the code before; state: of the steps that change and keep something;
+    refusals: of a dry run, why it would not be done; given_up: the revision that a rollback has given up.
     """
 
     name: str
@@ -477,6 +489,7 @@ class Updated(_Answer, frozen=True):
     former: str
     devices: list[str]
     change: Change
+    state: list[StepState]
     refusals: list[str] | UnsetType = UNSET
     given_up: int | UnsetType = UNSET
 
@@ -490,10 +503,27 @@ class DeviceRecut(_Answer, frozen=True):
     why: str | UnsetType = UNSET
 
 
+class StepMoved(_Answer, frozen=True):
+    """A step that goes to another tier on so many devices; keeps: what it keeps goes with it. cells, bytes:
+    of that state, without keys, as was said last; null where nobody has said. at_most: there are those of
+    other devices among them; unsaid: devices of which it is not known.
+    """
+
+    step: str
+    to: Literal["edge", "cloud"]
+    keeps: bool
+    devices: int
+    cells: int | None
+    bytes: int | None
+    at_most: bool
+    unsaid: int
+
+
 class Recut(_Answer, frozen=True):
     """What other cuts come to. devices: the first 100 of `count`, and with `auto` those behind them that
     stay as they are; revises: whether it needs a revision, whose
-    number is `number`; refusals: of a dry run, why it would not be done.
+    number is `number`; micro_batches, pause_ms: about how long steps with state pause, as micro-batches take
+    now; the way of the state over the link comes on top. refusals: of a dry run, why it would not be done.
     """
 
     name: str
@@ -502,7 +532,9 @@ class Recut(_Answer, frozen=True):
     revises: bool
     count: int
     devices: list[DeviceRecut]
-    moves: list[StepMove]
+    moves: list[StepMoved]
+    micro_batches: int
+    pause_ms: int
     refusals: list[str] | UnsetType = UNSET
 
 

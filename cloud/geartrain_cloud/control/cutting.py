@@ -29,6 +29,7 @@ from geartrain_cloud.control.fitting import Ladder, fit
 from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.model import CutChange, CutRule, Device, Instance, Outline, Planned
+from geartrain_cloud.control.moving_state import StateSizes
 from geartrain_cloud.control.requests import CutBody, MoveBody, body_of, key_of
 from geartrain_cloud.control.resting import under_way
 from geartrain_cloud.control.routes import route
@@ -39,6 +40,10 @@ NAMED_MAX = 100
 """Devices that an answer names; it counts all."""
 RULES_MAX = 100
 """Of an app."""
+MICRO_BATCHES = {EDGE: 2, CLOUD: 1}
+"""By where state goes, for about so many a step with state pauses: what a device claims is given by the one
+that comes after the one under way; what devices leave is taken in by the next.
+"""
 _VERSION_CHARS_MAX = 40
 _FOLLOWS = "its cut follows what is measured of it from now on"
 
@@ -168,7 +173,7 @@ class Cuts:
         refusals = [*self._cannot(check_can_cut, held), *self._busy(instance)]
         wanted = {device: DeviceWish(CutWish(cut), _FOLLOWS) for device, cut in held.items()}
         found = {device: CutFound(cut) for device, cut in held.items()}
-        said = {**_said(instance, wanted, found, Checked(is_same=True)), "count": len(held)}
+        said = {**self._said(instance, wanted, found, Checked(is_same=True)), "count": len(held)}
         if body.dry_run:
             return 200, {**said, "refusals": refusals}
         if refusals:
@@ -201,7 +206,7 @@ class Cuts:
         for check, tier in ((check_can_leave, CLOUD), (check_can_claim, EDGE)):
             moves = ((device, move) for device in cuts for move in found[device].moves)
             refusals += self._cannot(check, {d: None for d, move in moves if move.keeps and move.to == tier})
-        said = _said(instance, wanted, found, checked)
+        said = self._said(instance, wanted, found, checked)
         planned = None if checked.is_same else self._planned(instance, outline, checked)
         return Proposal(instance, cuts, refusals, said, checked.found, planned)
 
@@ -337,40 +342,62 @@ class Cuts:
             self._now_us(),
         )
 
+    def _said(
+        self,
+        instance: Instance,
+        wanted: Mapping[str, DeviceWish],
+        found: Mapping[str, CutFound],
+        checked: Checked,
+    ) -> dict[str, Any]:
+        """What a change comes to, as an answer. Of devices that get what fits them, also those are told that
+        stay as they are, behind the others.
+        """
+        is_changed = {device: found[device].cut != one.wish.before for device, one in wanted.items()}
+        changed = [device for device in wanted if is_changed[device]]
+        stays = [device for device, one in wanted.items() if one.why and not is_changed[device]]
+        moves = self._moves(instance, {device: found[device] for device in changed})
+        host = self._host(instance.instance)
+        micro_batches = max((MICRO_BATCHES[one["to"]] for one in moves if one["keeps"]), default=0)
+        return {
+            "name": instance.name,
+            "instance": instance.instance,
+            "number": instance.revision + (not checked.is_same),
+            "revises": not checked.is_same,
+            "count": len(changed),
+            "devices": [
+                {
+                    "device": device,
+                    "before": shown_cut(instance, wanted[device].wish.before),
+                    "cut": shown_cut(instance, found[device].cut),
+                    **({"why": wanted[device].why} if wanted[device].why else {}),
+                }
+                for device in (changed + stays)[:NAMED_MAX]
+            ],
+            "moves": moves,
+            "micro_batches": micro_batches,
+            "pause_ms": micro_batches * round(host.micro_batch_ms or 0),
+        }
+
+    def _moves(self, instance: Instance, found: Mapping[str, CutFound]) -> list[dict[str, Any]]:
+        """The steps that go to another tier, each with its devices and the state that goes with it."""
+        moved = dict[StepMove, list[str]]()
+        for device, one in found.items():
+            for move in one.moves:
+                moved.setdefault(move, []).append(device)
+        sizes = StateSizes(self._store, instance.instance, self._host(instance.instance))
+        everyone = len(self._store.desired.cuts(instance.instance))
+        return [
+            {
+                **msgspec.to_builtins(move),
+                "devices": len(devices),
+                **msgspec.to_builtins(sizes.moved(move, devices, everyone)),
+            }
+            for move, devices in moved.items()
+        ]
+
 
 def _matches(selector: Any, device: Device) -> bool:
     return bool(not device.retired and selector.matches(device.device, device.labels))
-
-
-def _said(
-    instance: Instance, wanted: Mapping[str, DeviceWish], found: Mapping[str, CutFound], checked: Checked
-) -> dict[str, Any]:
-    """What a change comes to, as an answer. Of devices that get what fits them, also those are told that stay
-    as they are, behind the others.
-    """
-    moves = dict[tuple[str, str], StepMove]()
-    for one in found.values():
-        moves |= {(move.step, move.to): move for move in one.moves}
-    is_changed = {device: found[device].cut != one.wish.before for device, one in wanted.items()}
-    changed = [device for device in wanted if is_changed[device]]
-    stays = [device for device, one in wanted.items() if one.why and not is_changed[device]]
-    return {
-        "name": instance.name,
-        "instance": instance.instance,
-        "number": instance.revision + (not checked.is_same),
-        "revises": not checked.is_same,
-        "count": len(changed),
-        "devices": [
-            {
-                "device": device,
-                "before": shown_cut(instance, wanted[device].wish.before),
-                "cut": shown_cut(instance, found[device].cut),
-                **({"why": wanted[device].why} if wanted[device].why else {}),
-            }
-            for device in (changed + stays)[:NAMED_MAX]
-        ],
-        "moves": msgspec.to_builtins(list(moves.values())),
-    }
 
 
 def shown_cut(instance: Instance, cut: str) -> str:

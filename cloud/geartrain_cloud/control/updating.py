@@ -29,6 +29,7 @@ from geartrain_cloud.control.errors import ConflictError, InvalidError
 from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.model import Instance, Options, Outline, Planned
+from geartrain_cloud.control.moving_state import StateSizes
 from geartrain_cloud.control.requests import (
     RevisionsQuery,
     RollbackBody,
@@ -283,6 +284,7 @@ class Updates:
             "former": instance.outline.code,
             "devices": self._store.desired.running(instance.instance),
             "change": msgspec.to_builtins(change),
+            "state": self._state_of(instance, change, was),
         }
         refusals = [] if is_equal else self._in_the_way(instance, outline, change, (was, now))
         if isinstance(body, UpdateBody):
@@ -305,6 +307,12 @@ class Updates:
         answer = self._store.answers.once(key, asked, work)
         self._changed()
         return answer
+
+    def _state_of(self, instance: Instance, change: Change, was: Revision) -> Any:
+        """How much is kept of the steps that change, as an answer."""
+        sizes = StateSizes(self._store, instance.instance, self._host(instance.instance))
+        running = self._store.desired.running(instance.instance)
+        return msgspec.to_builtins(sizes.changed(change, {one.id: one.tier for one in was.steps}, running))
 
     def _in_the_way(
         self, instance: Instance, outline: Outline, change: Change, revisions: tuple[Revision, Revision]
@@ -368,6 +376,7 @@ class Updates:
             "former": following.outline.code,
             "devices": self._store.desired.running(instance.instance),
             "change": msgspec.to_builtins(Change()),
+            "state": [],
             "given_up": following.number,
         }
         if body.dry_run:
