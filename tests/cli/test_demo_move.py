@@ -9,7 +9,10 @@ import pytest
 
 from geartrain.errors import ConfigError
 from geartrain_cloud.cli.demo import DemoOptions, bytes_per_s
-from geartrain_cloud.cli.demo_move import LinkMeter, Look, Rate, throttled
+from geartrain_cloud.cli.demo_move import throttled
+from geartrain_cloud.cli.link_meter import LinkMeter, Look, Rate
+from geartrain_cloud.cli.move_report import POINTS_MAX, MoveReport
+from geartrain_cloud.platform.places import read_report
 from geartrain_examples.stocks.demo import DEMO as STOCKS
 from geartrain_examples.traffic.demo import DEMO, TrafficOptions
 
@@ -62,14 +65,40 @@ def test_a_throttle_bounds_what_waits_on_a_device() -> None:
     assert throttled(20_000) == {
         "uplink": {"bytes_per_s_max": 20_000},
         "spool": {"bytes_max": 40_000},
-        "commit": {"records_max": 5_000, "claim_ms": 120_000},
+        "commit": {"records_max": 5_000, "claim_ms": 600_000},
     }
 
 
 def test_the_city_of_a_throttled_link_gives_way_to_what_the_user_names() -> None:
     given: Any = DEMO.throttled(TrafficOptions())
-    assert (given.city, given.vehicles, given.loop_seconds) == (6, 6_000, 5)
+    assert (given.city, given.vehicles, given.loop_seconds) == (6, 20_000, 3)
     assert DEMO.throttled(TrafficOptions(city=3, loop_seconds=5)).city == 3
     of_files = TrafficOptions(passes=Path("passes.csv"))
     assert DEMO.throttled(of_files) is of_files
     assert (DEMO.moves, STOCKS.moves) == ("streets", "")
+
+
+def test_the_report_of_a_move_tells_where_the_step_stands_and_is_bounded(tmp_path: Path) -> None:
+    meter, report = LinkMeter(), MoveReport(tmp_path / "move.json", "streets", 800)
+    for second in range(1_000):
+        asked, moved = second >= 300, second >= 310
+        look = Look(50.0 + second, 400 * second, 100 * second, 7, 2 * moved, 2 * (not moved))
+        meter.add(look, asked=asked)
+        if second == 300:
+            report.asked(look.at_s)
+            report.steps = ["as_reading", "streets"]
+        report.write(look, meter, [{"device": "d1"}], {"cells": 3, "bytes": 40}, 5)
+    told = read_report(tmp_path / "move.json")
+    assert (told["asked_at_s"], told["moved_at_s"], told["at_s"]) == (300.0, 310.0, 999.0)
+    assert (told["step"], told["steps"], told["cloud"]) == (
+        "streets",
+        ["as_reading", "streets"],
+        {"cells": 3, "bytes": 40},
+    )
+    rate = {"bytes_per_s": 400.0, "records_per_s": 100.0, "record_bytes": 4.0}
+    link = told["link"]
+    assert link == {"most_bytes_per_s": 800, "now": rate, "before": rate, "after": rate, "waiting_bytes": 7}
+    times = [one["at_s"] for one in told["points"]]
+    assert 100 < len(times) <= POINTS_MAX
+    assert times == sorted(times)
+    assert times[0] < 10 < 990 < times[-1]

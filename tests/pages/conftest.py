@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,8 +40,8 @@ def write_prices(path: Path, rows: list[tuple[str, str, float]]) -> Path:
 
 
 @contextmanager
-def served(tables: Path, page: Page = STOCKS) -> Iterator[str]:
-    """The address of a page, the stock page by default, over these tables, served by a thread."""
+def served(tables: Path, page: Page = STOCKS, reports: Mapping[str, Path] | None = None) -> Iterator[str]:
+    """The address of a page, the stock page by default, over these tables and reports, served by a thread."""
     ready, addresses = threading.Event(), list[str]()
     stop: list[Callable[[], object]] = []
 
@@ -52,7 +52,7 @@ def served(tables: Path, page: Page = STOCKS) -> Iterator[str]:
     async def work() -> None:
         done, loop = asyncio.Event(), asyncio.get_running_loop()
         stop.append(lambda: loop.call_soon_threadsafe(done.set))
-        await serve(page, tables, announce, done.wait, port=0)
+        await serve(page, tables, announce, done.wait, port=0, reports=reports)
 
     thread = threading.Thread(target=asyncio.run, args=(work(),))
     thread.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -12,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from geartrain.flow.loading import load_flow
 from geartrain.planning import make_plan
 from geartrain_client.planning.drawing import draw
+from geartrain_cloud.platform.places import write_report
 from geartrain_examples.traffic.page import TrafficPage
 from geartrain_examples.traffic.records import Overspeed, StreetMinute
 from tests.pages.conftest import HOSTILE, served
@@ -231,6 +233,62 @@ def test_hostile_plates_and_streets_stay_text(page: Page, tmp_path: Path) -> Non
         expect(page.locator("#reading")).to_contain_text(hostile)
         assert (page.title(), page.locator("script").count()) == ("City traffic", 1)
         assert page.locator("main img").count() == 0
+
+
+def move_of(moved_at_s: float | None, device: str) -> dict[str, Any]:
+    """What a run tells of its step that moves, asked to at 10 s."""
+    before = {"bytes_per_s": 40_000.0, "records_per_s": 10_000.0, "record_bytes": 4.0}
+    after = {"bytes_per_s": 9_000.0, "records_per_s": 18_000.0, "record_bytes": 0.5}
+    is_there = moved_at_s is not None
+    one = {"device": device, "runs_step": is_there, "awaits_state": not is_there, "finished": False}
+    return {
+        "step": "streets",
+        "steps": ["by_street", "streets"],
+        "at_s": 20.0,
+        "asked_at_s": 10.0,
+        "moved_at_s": moved_at_s,
+        "devices": [{**one, "waiting_bytes": 0, "kept": {"cells": 60, "bytes": 14_200}, "cells_taken": 60}],
+        "cloud": {"cells": 120, "bytes": 28_300},
+        "link": {
+            "most_bytes_per_s": 40_000,
+            "now": after if is_there else before,
+            "before": before,
+            "after": after if is_there else None,
+            "waiting_bytes": 800,
+        },
+        "behind_entries": 3,
+        "points": [{"at_s": float(at), **(before if at < 12 else after)} for at in range(1, 21)],
+    }
+
+
+def test_a_step_that_moves_is_shown_on_its_way_and_where_it_has_come(page: Page, tmp_path: Path) -> None:
+    report, hostile = tmp_path / "move.json", HOSTILE + '"]<img src=x onerror=alert(1)>'
+    plan = make_plan(load_flow("geartrain_examples.traffic.flow:flow").graph(), "cloud")
+    shown = TrafficPage(plan, drawing=draw(plan))
+    with closing(City(tmp_path)) as made, served(made.path, shown, {"move": report}) as address:
+        made.add({"streets": [StreetMinute("A0A1", at(0), 1, 20.0, None, "free")]})
+        write_report(report, move_of(None, hostile))
+        page.goto(address)
+        expect(page.locator("#move-sentence")).to_contain_text(
+            "is on its way to the devices, for 10 s by now"
+        )
+        expect(page.locator("#move-devices")).to_have_text(f"{hostile} waits for the state of streets")
+        expect(page.locator("#move-cloud .moves")).to_have_text(["by_street", "streets"])
+        expect(page.locator("#move-edge .step")).to_have_text(["passes", "loops", "checkpoints"])
+        write_report(report, move_of(13.0, hostile))
+        said = (
+            "Step streets runs on the devices, 3 s after it was told to move. A record takes 88 % fewer bytes"
+        )
+        expect(page.locator("#move-sentence")).to_contain_text(said)
+        expect(page.locator("#move-edge .moves")).to_have_text(["by_street", "streets"])
+        expect(page.locator("#move-cloud .moves")).to_have_count(0)
+        expect(page.locator("#move-devices")).to_contain_text("runs streets and keeps 60 cells, 14.2 kB")
+        expect(page.locator("#move-rates td")).to_have_text(
+            ["40.0 kB/s", "10,000/s", "4.00", "9.0 kB/s", "18,000/s", "0.50"]
+        )
+        assert page.locator("#move-charts .rate").count() == page.locator("#move-charts .way").count() == 2
+        assert (page.locator("main img").count(), page.locator("script").count()) == (0, 1)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -7,26 +7,27 @@ move.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import Any
 
 from geartrain_client.errors import FailedError, RefusedError
 from geartrain_client.rest.platform import SUBMIT_TIMEOUT_S, Platform, segment
 from geartrain_cloud.cli.demos import DemoApp
 from geartrain_cloud.cli.hops import Hops, agent_status
+from geartrain_cloud.cli.link_meter import LinkMeter, Look
+from geartrain_cloud.cli.move_report import MoveReport, move_file
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.supervisor.child import Child
 
 BEFORE_S = 12.0
 """So long the flow runs with its step in the data centre, from the first row in a table on."""
-SPAN_S = 6.0
-"""Rates are over the last so many seconds."""
 SAY_S = 3.0
-CLOSE = 0.2
-"""The step moves when at most this part of the log is not in the tables: its state comes down behind that."""
-CLAIM_MS = 120_000
+REPORT_S = 1.0
+NOTHING = {"cells": 0, "bytes": 0}
+CLAIM_MS = 600_000
 """How long a device waits for the step's state: one that gave up would not run the step before the end."""
+BEHIND_S_MAX = 0.4 * CLAIM_MS / 1_000
+"""The step moves when Spark takes no longer for what is in the log, for the state comes down behind that."""
 CONFLICT = 409
 _RECORD_BYTES = 4
 """Of a row in a batch, about: commits are made as small as what a second carries."""
@@ -46,97 +47,6 @@ def throttled(bytes_per_s: int) -> dict[str, dict[str, int]]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Totals of all devices: sealed: bytes of batches; read: records; waiting: bytes without an ack; crossed:
-    devices that run the step; left: those that neither do so nor have ended; at_s: monotonic seconds.
-    """
-
-    at_s: float
-    sealed: int
-    read: int
-    waiting: int
-    crossed: int
-    left: int
-
-    @property
-    def has_moved(self) -> bool:
-        """Whether the step runs on the devices, but for those that have ended before."""
-        return self.crossed > 0 and not self.left
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """Over a span of the run: bytes and records a second."""
-
-    bytes_per_s: float
-    records_per_s: float
-
-    @staticmethod
-    def between(first: Look, last: Look) -> Rate:
-        """From one look to a later one."""
-        seconds = max(last.at_s - first.at_s, 0.001)
-        return Rate((last.sealed - first.sealed) / seconds, (last.read - first.read) / seconds)
-
-    @property
-    def record_bytes(self) -> float:
-        """The bytes that a record takes on the link; 0 where none was read."""
-        return self.bytes_per_s / self.records_per_s if self.records_per_s > 0 else 0.0
-
-    def __str__(self) -> str:
-        each = f"{self.record_bytes:,.2f} bytes each"
-        return f"{self.bytes_per_s / 1_000:,.1f} kB/s for {self.records_per_s:,.0f} records/s, {each}"
-
-
-class LinkMeter:
-    """What the link carries before and after the move, from looks at the devices' counters."""
-
-    def __init__(self) -> None:
-        self._recent = deque[Look]()
-        self._first: Look | None = None
-        self._last_before: Look | None = None
-        self._first_after: Look | None = None
-        self._last: Look | None = None
-
-    def add(self, look: Look, *, asked: bool) -> None:
-        """Take a look; asked: whether the step was told to move by then."""
-        if self._last is not None and (look.read < self._last.read or look.sealed < self._last.sealed):
-            return  # an agent begins again and has not said yet where it is
-        is_news = self._last is None or look.read > self._last.read
-        self._recent.append(look)
-        while look.at_s - self._recent[0].at_s > SPAN_S:
-            self._recent.popleft()
-        if look.read and self._first is None:
-            self._first = look
-        if not asked:
-            self._last_before = look
-        elif look.has_moved and self._first_after is None:
-            self._first_after = look
-        if is_news:  # what comes behind the last record is no rate
-            self._last = look
-
-    @property
-    def now(self) -> Rate | None:
-        """The rate of late."""
-        return Rate.between(self._recent[0], self._recent[-1]) if len(self._recent) > 1 else None
-
-    @property
-    def before(self) -> Rate | None:
-        """From the first record to the moment when the step was told to move."""
-        return _rate(self._first, self._last_before)
-
-    @property
-    def after(self) -> Rate | None:
-        """From the moment when all devices ran the step to the last record."""
-        return _rate(self._first_after, self._last)
-
-
-def _rate(first: Look | None, last: Look | None) -> Rate | None:
-    if first is None or last is None or last.at_s <= first.at_s or last.read <= first.read:
-        return None
-    return Rate.between(first, last)
-
-
 class StepMove:
     """The move of one step in a run; called in each of its turns."""
 
@@ -146,65 +56,74 @@ class StepMove:
         """bytes_per_s: of each device's link; say: gets a sentence for whatever is to be seen."""
         self._app, self._step, self._places, self._say = app, step, places, say
         self._bytes_per_s, self._meter = bytes_per_s, LinkMeter()
-        self._began_s: float | None = None
+        self._began: tuple[float, int] | None = None
         self._said_s = 0.0
         self._has_spark, self._is_asked, self._has_moved = False, False, False
+        self._report = MoveReport(move_file(places), step, bytes_per_s * len(app.devices))
+        self._reported_s = 0.0
 
     def may_begin(self, children: Mapping[str, Child]) -> bool:
         """Whether Spark runs: before, a flow would read its input while nothing can be seen of it."""
         pid = read_report(self._places.spark_status).get("pid")
-        self._has_spark = self._has_spark or any(pid == one.pid is not None for one in children.values())
+        pids = [one.pid for one in children.values()]
+        self._has_spark = self._has_spark or (pid is not None and pid in pids)
         return self._has_spark
 
-    def turn(self, platform: Platform, hops: Hops, now_s: float) -> None:
-        """Look at the link, and have the step move once it is time; now_s: monotonic seconds.
+    def turn(self, platform: Platform, hops: Hops, now_s: float, *, runs: bool) -> None:
+        """Look at the link, and have the step move once it is time; now_s: monotonic seconds; runs: whether
+        the app does, so that it can be changed.
 
         Raises `GeartrainError`.
         """
-        look = self._look(now_s)
+        said = {
+            one: read_report(agent_status(self._places, one, self._app.instance)) for one in self._app.devices
+        }
+        look = _look(said, now_s)
         self._meter.add(look, asked=self._is_asked)
-        if hops.processed and self._began_s is None:
-            self._began_s = now_s
+        if hops.processed and self._began is None:
+            self._began = now_s, hops.processed
         if now_s - self._said_s >= SAY_S and look.read:
             self._said_s = now_s
             self._tell(look, hops)
         if self._is_asked and not self._has_moved and look.has_moved:
             self._has_moved = True
             self._say(f"step {self._step} runs on the devices, with what the data centre kept of it")
-        is_close = hops.to_process - hops.processed <= CLOSE * hops.to_process
-        if (
-            not self._is_asked
-            and self._began_s is not None
-            and now_s - self._began_s >= BEFORE_S
-            and is_close
-        ):
+        if runs and not self._is_asked and self._is_time(hops, now_s):
             self._ask(platform)
+            if self._is_asked:
+                self._report.asked(now_s)
+        if now_s - self._reported_s >= REPORT_S and look.read:
+            self._reported_s = now_s
+            devices = [_device(name, one, self._step) for name, one in said.items()]
+            self._report.write(look, self._meter, devices, self._in_cloud(), hops.to_process - hops.processed)
+
+    def _is_time(self, hops: Hops, now_s: float) -> bool:
+        """Whether there is something to compare with, and Spark is not too far behind."""
+        if self._began is None or now_s - self._began[0] < BEFORE_S:
+            return False
+        per_s = (hops.processed - self._began[1]) / (now_s - self._began[0])
+        return hops.to_process - hops.processed <= BEHIND_S_MAX * per_s
 
     def _ask(self, platform: Platform) -> None:
         body = {"step": self._step, "to": "edge", "devices": "all"}
         try:
-            platform.change("POST", f"/apps/{segment(self._app.name)}/move", body, SUBMIT_TIMEOUT_S)
+            path = f"/apps/{segment(self._app.name)}/move"
+            answer = platform.change("POST", path, body, SUBMIT_TIMEOUT_S)
+            self._report.steps = [one["step"] for one in answer["moves"]]
         except (RefusedError, FailedError) as error:
             if error.status != CONFLICT:
                 raise
             if "have this cut already" not in str(error):
                 return  # another change is under way: the next turn asks again
         self._is_asked = True
-        self._say(
-            f"step {self._step} is told to move to the devices: gear move {self._app.name} {self._step}"
-        )
+        command = f"gear move {self._app.name} {self._step} --to edge"
+        self._say(f"step {self._step} is told to move to the devices: {command}")
 
-    def _look(self, now_s: float) -> Look:
-        sealed = read = waiting = crossed = left = 0
-        for device in self._app.devices:
-            said = read_report(agent_status(self._places, device, self._app.instance))
-            counters = said.get("counters", {})
-            sealed += counters.get("bytes_sealed", 0)
-            read += said.get("records_read", 0)
-            waiting += said.get("spool_bytes", 0)
-            crossed += bool(counters.get("crossings"))
-            left += not counters.get("crossings") and not said.get("finished")
-        return Look(now_s, sealed, read, waiting, crossed, left)
+    def _in_cloud(self) -> Any:
+        """What the data centre keeps of the step, None where Spark does not say."""
+        host = read_report(self._places.spark_status).get("flows", {}).get(self._app.instance, {})
+        kept = host.get("kept")
+        return None if kept is None else kept.get(self._step, NOTHING)
 
     def _tell(self, look: Look, hops: Hops) -> None:
         rate = self._meter.now
@@ -227,3 +146,29 @@ class StepMove:
             f"link before the move of {self._step}: {before}",
             f"link after it: {after}: {saved:.0f} % of the bytes of a record are saved",
         ]
+
+
+def _look(said: Mapping[str, Mapping[str, Any]], now_s: float) -> Look:
+    sealed = read = waiting = crossed = left = 0
+    for one in said.values():
+        counters = one.get("counters", {})
+        sealed += counters.get("bytes_sealed", 0)
+        read += one.get("records_read", 0)
+        waiting += one.get("spool_bytes", 0)
+        crossed += bool(counters.get("crossings"))
+        left += not counters.get("crossings") and not one.get("finished")
+    return Look(now_s, sealed, read, waiting, crossed, left)
+
+
+def _device(name: str, said: Mapping[str, Any], step: str) -> dict[str, Any]:
+    """What the page is told of a device."""
+    counters = said.get("counters", {})
+    return {
+        "device": name,
+        "runs_step": bool(counters.get("crossings")),
+        "awaits_state": bool(said.get("awaits_state")),
+        "finished": bool(said.get("finished")),
+        "waiting_bytes": said.get("spool_bytes", 0),
+        "kept": said.get("kept", {}).get(step, NOTHING),
+        "cells_taken": counters.get("cells_taken", 0),
+    }

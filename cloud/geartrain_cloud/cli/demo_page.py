@@ -23,6 +23,7 @@ from geartrain_cloud.broker.ready import LOOPBACK
 from geartrain_cloud.cli.demo_folder import Manifest, read_manifest
 from geartrain_cloud.cli.demos import app_of, begun_options, load_demo
 from geartrain_cloud.cli.hops import served_tables
+from geartrain_cloud.cli.move_report import move_file
 from geartrain_cloud.control.server import rest_context
 from geartrain_cloud.errors import StateError
 from geartrain_cloud.pages.server import PORT_PREFERRED, serve
@@ -73,7 +74,8 @@ async def show_page(
     plan = app.plan()
     page = demo.page(plan, draw(plan), begun_options(demo, manifest))
     tables = served_tables(places, app.instance)
-    to_serve = partial(serve, page, tables, announce, stop.wait, context=context)
+    reports = {"move": move_file(places)} if manifest.throttle else {}
+    to_serve = partial(serve, page, tables, announce, stop.wait, context=context, reports=reports)
     await to_serve(host=at.host, port=at.port, token_file=at.token_file)
 
 

@@ -86,9 +86,9 @@ class DemoRun:
         hops = read_hops(self._places, self._app.instance, self._app.devices)
         self._show(hops)
         try:
-            return bool(url) and self._is_done(
-                hops, Platform(find_door(None, self._places.folder, {}), attempts=1)
-            )
+            if not url or not (self._is_submitted or self._move is None or self._move.may_begin(children)):
+                return False
+            return self._is_done(hops, Platform(find_door(None, self._places.folder, {}), attempts=1))
         except UnreachableError:  # control was killed, or begins just now
             return False
 
@@ -105,8 +105,8 @@ class DemoRun:
             )
         if found.state == FAILED:
             raise FailedError(f"{app.instance} failed: {found.why}")
-        if self._move is not None and found.state == RUNNING:
-            self._move.turn(platform, hops, time.monotonic())
+        if self._move is not None:
+            self._move.turn(platform, hops, time.monotonic(), runs=found.state == RUNNING)
         return found.state == ENDED and self._is_settled()
 
     def _submit(self, platform: Platform) -> None:

@@ -17,7 +17,7 @@ import json
 import logging
 import mimetypes
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -34,6 +34,7 @@ from geartrain_cloud.pages.questions import Question, bounded, unexpected
 from geartrain_cloud.pages.reader import TableReader
 from geartrain_cloud.pages.token import guard, read_token
 from geartrain_cloud.platform.config import is_loopback
+from geartrain_cloud.platform.places import read_report
 from geartrain_cloud.sinks.layout import TableError
 
 _LOG = logging.getLogger("geartrain.pages")
@@ -42,9 +43,17 @@ PORT_PREFERRED = 8765
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def make_app(page: Page, tables: Path, *, local: bool = True, token: str | None = None) -> web.Application:
+def make_app(
+    page: Page,
+    tables: Path,
+    *,
+    local: bool = True,
+    token: str | None = None,
+    reports: Mapping[str, Path] | None = None,
+) -> web.Application:
     """The page over the tables in the file `tables`; `local`: only a loopback name is answered; token: what
-    each request must show, if it must.
+    each request must show, if it must; reports: files of JSON beside the tables, by the name under which each
+    is served.
     """
     middlewares = [_sentences, bounded, *([local_only] if local else []), *([guard(token)] if token else [])]
     app = web.Application(middlewares=middlewares, client_max_size=1024)
@@ -53,7 +62,9 @@ def make_app(page: Page, tables: Path, *, local: bool = True, token: str | None 
     for name, content in files.items():
         path = "/" if name == "index.html" else f"/{name}"
         app.router.add_get(path, _file(name, content), expect_handler=unexpected)
-    app.router.add_get("/api/{path:.+}", _api(page, TableReader(tables)), expect_handler=unexpected)
+    app.router.add_get(
+        "/api/{path:.+}", _api(page, TableReader(tables), reports or {}), expect_handler=unexpected
+    )
     return app
 
 
@@ -67,12 +78,13 @@ async def serve(
     port: int | None = None,
     token_file: Path | None = None,
     context: ssl.SSLContext | None = None,
+    reports: Mapping[str, Path] | None = None,
 ) -> None:
     """Serve until `until()` returns; `announce` gets the address once it answers.
 
     context: of TLS, None for HTTP. port: None for 8765, or any free one where that is taken. token_file:
     holds the token that each request must show; there is no way to listen to other machines without one.
-    Raises `PageError` when it cannot listen, or may not.
+    reports: as in `make_app`. Raises `PageError` when it cannot listen, or may not.
     """
     local = is_loopback(host)
     if not local and token_file is None:
@@ -81,7 +93,7 @@ async def serve(
             "give --token-file FILE"
         )
     token = None if token_file is None else read_token(token_file)
-    runner = PageRunner(make_app(page, tables, local=local, token=token))
+    runner = PageRunner(make_app(page, tables, local=local, token=token, reports=reports))
     await runner.setup()
     try:
         await _listen(runner, host, port, context)
@@ -125,10 +137,14 @@ def _file(name: str, content: bytes) -> Handler:
     return handle
 
 
-def _api(page: Page, rows: Tables) -> Handler:
+def _api(page: Page, rows: Tables, reports: Mapping[str, Path]) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         path = [unquote(part) for part in request.rel_url.raw_parts[2:] if part]  # %2F is part of a name
         question = Question(request)
+        if len(path) == 1 and path[0] in reports:
+            question.check()
+            found = await asyncio.to_thread(read_report, reports[path[0]])
+            return _json(200, found) if found else _json(503, {"error": "it is not there yet: ask again"})
         status, value = await asyncio.to_thread(page.answer, rows, path, question)
         if status == HTTPStatus.OK:
             question.check()

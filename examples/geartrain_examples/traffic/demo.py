@@ -35,7 +35,7 @@ SAMPLE_FILES = {
 INPUT = "input"
 """Where in the state folder made-up traffic lies."""
 VEHICLES, FAKE_SHARE, LOOP_S = 500, 0.02, 60
-THROTTLED = City(6, 6_000, FAKE_SHARE, loop_s=5)
+THROTTLED = City(6, 20_000, FAKE_SHARE, loop_s=3)
 """The city over a throttled link: its loops say much more than the streets' rows that are made of it."""
 
 File = Path | None

@@ -2,6 +2,7 @@
 import { ask, byId, count, day, many, minuteOf, Refused, speed } from "./dom.js";
 import { Lists } from "./lists.js";
 import { legend, StreetMap } from "./map.js";
+import { Move } from "./move.js";
 import { noPlan, showPlan } from "./plan.js";
 import { Timeline } from "./timeline.js";
 import { Trail } from "./trail.js";
@@ -13,6 +14,7 @@ const MINUTES_KEPT = 240;
 const map = new StreetMap(byId("map"), byId("reading"));
 const timeline = new Timeline(() => showMinute());
 const trail = new Trail(map, timeline);
+const move = new Move();
 const lists = new Lists((plate) => search(plate));
 const state = { minutes: new Map(), asked: 0, searched: 0, wait: POLL_MS, streets: 0, planned: false };
 
@@ -65,6 +67,8 @@ async function search(plate) {
 }
 
 async function refresh() {
+  if (!state.planned) await plan();
+  await move.poll();
   const { minutes } = await ask("api/minutes");
   const streets = minutes.reduce((most, one) => Math.max(most, one.free + one.congested + one.silent), 0);
   if (streets > state.streets) {
@@ -77,13 +81,14 @@ async function refresh() {
   const changed = timeline.update(minutes);
   if (!minutes.length) say("There is no whole minute yet: the first results are on their way.");
   else if (changed || grown || byId("sentence").classList.contains("wrong")) await showMinute();
-  if (!state.planned) await plan();
 }
 
 async function plan() {
   state.planned = true;
   try {
-    showPlan(await ask("api/plan"));
+    const found = await ask("api/plan");
+    showPlan(found);
+    move.plan = found;
   } catch (error) {
     noPlan(error.message);
   }
@@ -128,6 +133,7 @@ new ResizeObserver(() => {
   width = byId("map").clientWidth;
   map.draw();
   timeline.draw();
+  move.draw();
   map.flag(lists.fakes.filter((row) => row.time.slice(0, 16) === timeline.shown?.minute.slice(0, 16)));
 }).observe(byId("map"));
 poll().then(fromAddress);

@@ -1,0 +1,104 @@
+"""What the links of a demo's devices carry, before and after a step has moved.
+
+Beside a run. Guarantees: all figures are differences of the devices' own counters, and what these do not say
+is not told.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+SPAN_S = 6.0
+"""Rates are over the last so many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Totals of all devices: sealed: bytes of batches; read: records; waiting: bytes without an ack; crossed:
+    devices that run the step; left: those that neither do so nor have ended; at_s: monotonic seconds.
+    """
+
+    at_s: float
+    sealed: int
+    read: int
+    waiting: int
+    crossed: int
+    left: int
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the step runs on the devices, but for those that have ended before."""
+        return self.crossed > 0 and not self.left
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Over a span of the run: bytes and records a second."""
+
+    bytes_per_s: float
+    records_per_s: float
+
+    @staticmethod
+    def between(first: Look, last: Look) -> Rate:
+        """From one look to a later one."""
+        seconds = max(last.at_s - first.at_s, 0.001)
+        return Rate((last.sealed - first.sealed) / seconds, (last.read - first.read) / seconds)
+
+    @property
+    def record_bytes(self) -> float:
+        """The bytes that a record takes on the link; 0 where none was read."""
+        return self.bytes_per_s / self.records_per_s if self.records_per_s > 0 else 0.0
+
+    def __str__(self) -> str:
+        each = f"{self.record_bytes:,.2f} bytes each"
+        return f"{self.bytes_per_s / 1_000:,.1f} kB/s for {self.records_per_s:,.0f} records/s, {each}"
+
+
+class LinkMeter:
+    """What the link carries before and after the move, from looks at the devices' counters."""
+
+    def __init__(self) -> None:
+        self._recent = deque[Look]()
+        self._first: Look | None = None
+        self._last_before: Look | None = None
+        self._first_after: Look | None = None
+        self._last: Look | None = None
+
+    def add(self, look: Look, *, asked: bool) -> None:
+        """Take a look; asked: whether the step was told to move by then."""
+        if self._last is not None and (look.read < self._last.read or look.sealed < self._last.sealed):
+            return  # an agent begins again and has not said yet where it is
+        is_news = self._last is None or look.read > self._last.read
+        self._recent.append(look)
+        while look.at_s - self._recent[0].at_s > SPAN_S:
+            self._recent.popleft()
+        if look.read and self._first is None:
+            self._first = look
+        if not asked:
+            self._last_before = look
+        elif look.has_moved and self._first_after is None:
+            self._first_after = look
+        if is_news:  # what comes behind the last record is no rate
+            self._last = look
+
+    @property
+    def now(self) -> Rate | None:
+        """The rate of late."""
+        return Rate.between(self._recent[0], self._recent[-1]) if len(self._recent) > 1 else None
+
+    @property
+    def before(self) -> Rate | None:
+        """From the first record to the moment when the step was told to move."""
+        return _rate(self._first, self._last_before)
+
+    @property
+    def after(self) -> Rate | None:
+        """From the moment when all devices ran the step to the last record."""
+        return _rate(self._first_after, self._last)
+
+
+def _rate(first: Look | None, last: Look | None) -> Rate | None:
+    if first is None or last is None or last.at_s <= first.at_s or last.read <= first.read:
+        return None
+    return Rate.between(first, last)
