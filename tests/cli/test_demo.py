@@ -45,6 +45,7 @@ WEATHER: Any = SimpleNamespace(
     page_while_running=True,
     moves="",
     throttled_devices=0,
+    throttled_speed="max",
 )
 
 

@@ -26,7 +26,7 @@ TIMEOUT_S = 900.0
 def test_a_step_moves_over_a_slow_link_and_the_tables_are_the_same(tmp_path: Path) -> None:
     places, output = PlatformPlaces(tmp_path / "state"), tmp_path / "out"
     options = ["--city", "3", "--vehicles", "40", "--fake-share", "0.1", "--devices", "2"]
-    options += ["--loop-seconds", "1", "--throttle", "400B/s", "--no-page"]
+    options += ["--loop-seconds", "1", "--throttle", "400B/s", "--speed", "max", "--no-page"]
     options += ["--state", str(places.folder), "--output", str(output)]
     done = subprocess.run(
         gear_command("demo", "traffic", *options),

@@ -182,9 +182,9 @@ def remove(
     """Have an app go on without some of its steps and without what hangs below them; its code stays.
 
     A step that also reads what stays is not taken along: name it, or nothing is changed. What the steps have
-    kept goes: with --drain they put out first what they hold, such as open windows and records that wait for
-    their order; --drain is refused where they hold something on devices. Their tables stay as they are. The
-    next gear update has them again, if its flow has.
+    kept goes. With --drain they put out first what they hold, such as open windows and records that wait for
+    their order; where they hold something on devices, it is refused. Their tables stay as they are. The next
+    gear update has them again, if its flow has.
 
     \b
     Examples:

@@ -71,7 +71,7 @@ class DemoOptions:
     cut: str | None = None
     output: Path | None = None
     page: bool = True
-    speed: str = "max"
+    speed: str | None = None
     state: Path | None = None
     broker: str = "auto"
     certs: Path | None = None
@@ -85,7 +85,7 @@ def run_demo(name: str, options: DemoOptions) -> None:
     Raises `StoppedError` when a signal ends it before its results are there, and any `GeartrainError`.
     """
     demo, notice = load_demo(name), notices()
-    check_speed(options.speed)
+    check_speed(options.speed or "max")
     if options.output is not None:
         check_output(options.output, len(demo.tables))
     state = StateFolder(options.state, f"gear-{name}-")
@@ -238,7 +238,9 @@ class _Run:
 
     def _run(self, app: DemoApp, stop: StopSignal) -> None:
         options, setup, happened = self.options, self.manifest.setup, list[str]()
-        paced, throttle = dict.fromkeys(setup.paced, options.speed), self.manifest.throttle
+        throttle = self.manifest.throttle
+        speed = options.speed or (self.demo.throttled_speed if throttle else "max")
+        paced = dict.fromkeys(setup.paced, speed)
         write_platform(self.places, app, paced, options.broker, options.certs, options.master, throttle)
         move = StepMove(app, self.demo.moves, throttle, self.places, happened.append) if throttle else None
         beside = []

@@ -106,9 +106,10 @@ def _common_parameters(demo: Demo) -> list[inspect.Parameter]:
         *_result_parameters(demo),
         _parameter(
             "speed",
-            str,
-            typer.Option(metavar="N|max", help="Event seconds per second; a day is 86400."),
-            "max",
+            str | None,
+            typer.Option(
+                metavar="N|max", help=f"Event seconds per second; a day is 86400. {_speed_of(demo)}"
+            ),
         ),
         _parameter(
             "state",
@@ -131,6 +132,11 @@ def _common_parameters(demo: Demo) -> list[inspect.Parameter]:
         _parameter("master", str, typer.Option(metavar="URL", help="Spark's master."), "local[2]"),
         *_throttle_parameter(demo),
     ]
+
+
+def _speed_of(demo: Demo) -> str:
+    slow = f"; with --throttle {demo.throttled_speed}" if demo.moves else ""
+    return f"Default max{slow}."
 
 
 def _throttle_parameter(demo: Demo) -> list[inspect.Parameter]:

@@ -86,6 +86,11 @@ class Demo(Protocol):
         """How many devices it has then unless the user says so."""
         ...
 
+    @property
+    def throttled_speed(self) -> str:
+        """How many event seconds pass in a second then, or `max`, unless the user says so."""
+        ...
+
     def throttled(self, options: Any) -> Any:
         """Its options where links are throttled; asked only where it has a step that moves."""
         ...

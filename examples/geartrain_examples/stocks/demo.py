@@ -50,7 +50,7 @@ class StockDemo:
     devices = 5
     tables = (OUTPUT_TABLE,)
     page_while_running = False
-    moves, throttled_devices = "", 0
+    moves, throttled_devices, throttled_speed = "", 0, "max"
 
     def throttled(self, options: StockOptions) -> StockOptions:
         """None of its steps moves."""

@@ -36,7 +36,9 @@ INPUT = "input"
 """Where in the state folder made-up traffic lies."""
 VEHICLES, FAKE_SHARE, LOOP_S = 500, 0.02, 60
 THROTTLED = City(6, 20_000, FAKE_SHARE, loop_s=3)
-"""The city over a throttled link: its loops say much more than the streets' rows that are made of it."""
+"""The city over a throttled link: its loops say much more than the streets' rows that are made of it. At its
+pace it has somewhat more to say than 20 kB a second.
+"""
 
 File = Path | None
 
@@ -141,7 +143,8 @@ class TrafficDemo:
     devices = 8
     tables = ("overspeed", "section_overspeed", "fake_plates", "traces", "streets", "city")
     page_while_running = True
-    moves, throttled_devices = "streets", 2
+    moves, throttled_devices = "streets", 1
+    throttled_speed = "60"
 
     def throttled(self, options: TrafficOptions) -> TrafficOptions:
         """Its options for a slow link: without an input of its own, a city whose loops report often."""
