@@ -27,6 +27,7 @@ def meter_of(looks: list[tuple[Look, bool]]) -> LinkMeter:
 def test_rates_are_before_the_move_and_once_all_devices_run_the_step() -> None:
     looks = [
         (Look(0, 0, 0, 0, 0, 2), False),
+        (Look(-9, 80, 20, 80, 0, 2), False),  # ingest has not answered yet
         (Look(1, 400, 100, 300, 0, 2), False),
         (Look(6, 2_400, 600, 300, 0, 2), False),
         (Look(6.5, 0, 0, 0, 0, 2), False),  # an agent begins again and says nothing yet
@@ -41,7 +42,7 @@ def test_rates_are_before_the_move_and_once_all_devices_run_the_step() -> None:
     assert meter.after == Rate(100.0, 200.0)
     assert (meter.before.record_bytes, meter.after.record_bytes) == (4.0, 0.5)
     assert str(meter.before) == "0.4 kB/s for 100 records/s, 4.00 bytes each"
-    assert meter_of(looks[:4]).after is None
+    assert meter_of(looks[:5]).after is None
     assert meter_of(looks[:1]).before is None
 
 
@@ -80,9 +81,9 @@ def test_the_city_of_a_throttled_link_gives_way_to_what_the_user_names() -> None
 
 def test_the_report_of_a_move_tells_where_the_step_stands_and_is_bounded(tmp_path: Path) -> None:
     meter, report = LinkMeter(), MoveReport(tmp_path / "move.json", "streets", 800)
-    for second in range(1_000):
+    for second in range(-1, 1_000):
         asked, moved = second >= 300, second >= 310
-        look = Look(50.0 + second, 400 * second, 100 * second, 7, 2 * moved, 2 * (not moved))
+        look = Look(50.0 + second, 1_200 + 400 * second, 300 + 100 * second, 7, 2 * moved, 2 * (not moved))
         meter.add(look, asked=asked)
         if second == 300:
             report.asked(look.at_s)

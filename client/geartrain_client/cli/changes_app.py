@@ -100,7 +100,7 @@ def attach(
     begin: Annotated[
         str,
         typer.Option(
-            "--from", metavar="now|earliest|TIME", help="With which records they begin: now so far."
+            "--from", metavar="now|earliest|TIME", help="With which records they begin. Only now is taken."
         ),
     ] = "now",
     cut: NewCut = "",

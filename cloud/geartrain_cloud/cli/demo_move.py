@@ -29,6 +29,8 @@ CLAIM_MS = 600_000
 BEHIND_S_MAX = 0.4 * CLAIM_MS / 1_000
 """The step moves when Spark takes no longer for what is in the log, for the state comes down behind that."""
 CONFLICT = 409
+NOBODY = "has=the-step"
+"""A selector that means no device."""
 _RECORD_BYTES = 4
 """Of a row in a batch, about: commits are made as small as what a second carries."""
 _COMMIT_MIN = 250
@@ -59,6 +61,8 @@ class StepMove:
         self._began: tuple[float, int] | None = None
         self._said_s = 0.0
         self._has_spark, self._is_asked, self._has_moved = False, False, False
+        self.planned = NOBODY, step
+        """A cut with which the app is submitted: so the data centre can take the step's rows from devices."""
         self._report = MoveReport(move_file(places), step, bytes_per_s * len(app.devices))
         self._reported_s = 0.0
 
@@ -89,9 +93,7 @@ class StepMove:
             self._has_moved = True
             self._say(f"step {self._step} runs on the devices, with what the data centre kept of it")
         if runs and not self._is_asked and self._is_time(hops, now_s):
-            self._ask(platform)
-            if self._is_asked:
-                self._report.asked(now_s)
+            self._ask(platform, now_s)
         if now_s - self._reported_s >= REPORT_S and look.read:
             self._reported_s = now_s
             devices = [_device(name, one, self._step) for name, one in said.items()]
@@ -104,7 +106,7 @@ class StepMove:
         per_s = (hops.processed - self._began[1]) / (now_s - self._began[0])
         return hops.to_process - hops.processed <= BEHIND_S_MAX * per_s
 
-    def _ask(self, platform: Platform) -> None:
+    def _ask(self, platform: Platform, now_s: float) -> None:
         body = {"step": self._step, "to": "edge", "devices": "all"}
         try:
             path = f"/apps/{segment(self._app.name)}/move"
@@ -116,6 +118,7 @@ class StepMove:
             if "have this cut already" not in str(error):
                 return  # another change is under way: the next turn asks again
         self._is_asked = True
+        self._report.asked(now_s)
         command = f"gear move {self._app.name} {self._step} --to edge"
         self._say(f"step {self._step} is told to move to the devices: {command}")
 

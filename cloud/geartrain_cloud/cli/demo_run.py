@@ -123,7 +123,8 @@ class DemoRun:
         for device in app.devices:
             if device not in there:
                 platform.change("POST", "/devices", {"name": device, "local": True})
-        wishes = SubmitWishes(app.name, cut=app.cut, settings=app.steps, own=app.devices)
+        cuts = [] if self._move is None else [self._move.planned]
+        wishes = SubmitWishes(app.name, cut=app.cut, settings=app.steps, own=app.devices, device_cuts=cuts)
         platform.change("POST", "/apps", body_of(app.flow, wishes), SUBMIT_TIMEOUT_S)
 
     def _is_settled(self) -> bool:

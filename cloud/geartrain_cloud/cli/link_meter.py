@@ -73,8 +73,8 @@ class LinkMeter:
         self._recent.append(look)
         while look.at_s - self._recent[0].at_s > SPAN_S:
             self._recent.popleft()
-        if look.read and self._first is None:
-            self._first = look
+        if is_news and self._last is not None and self._last.read and self._first is None:
+            self._first = look  # what was read first may have waited until ingest answered
         if not asked:
             self._last_before = look
         elif look.has_moved and self._first_after is None:
@@ -86,6 +86,11 @@ class LinkMeter:
     def now(self) -> Rate | None:
         """The rate of late."""
         return Rate.between(self._recent[0], self._recent[-1]) if len(self._recent) > 1 else None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether records come one after the other by now."""
+        return self._first is not None
 
     @property
     def before(self) -> Rate | None:

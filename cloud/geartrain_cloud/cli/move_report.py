@@ -48,6 +48,8 @@ class MoveReport:
         """Write what is so now. devices: of each, what is told; cloud: what the data centre keeps of the
         step; behind: entries of the log that are not in the tables. Raises `DiskError`.
         """
+        if not meter.has_begun:
+            return
         if self._began_s is None:
             self._began_s = look.at_s
         at_s = round(look.at_s - self._began_s, 1)
