@@ -66,7 +66,7 @@ def test_a_throttle_bounds_what_waits_on_a_device() -> None:
     assert throttled(20_000) == {
         "uplink": {"bytes_per_s_max": 20_000},
         "spool": {"bytes_max": 40_000},
-        "commit": {"records_max": 5_000, "claim_ms": 600_000},
+        "commit": {"records_max": 5_000, "durability": "1s", "claim_ms": 600_000},
     }
 
 

@@ -26,6 +26,8 @@ REPORT_S = 1.0
 NOTHING = {"cells": 0, "bytes": 0}
 CLAIM_MS = 600_000
 """How long a device waits for the step's state: one that gave up would not run the step before the end."""
+DURABILITY = "1s"
+"""A device commits so seldom: smaller batches cost more bytes a record, the more of them the link carries."""
 BEHIND_S_MAX = 0.4 * CLAIM_MS / 1_000
 """The step moves when Spark takes no longer for what is in the log, for the state comes down behind that."""
 CONFLICT = 409
@@ -37,13 +39,14 @@ _COMMIT_MIN = 250
 _BACKLOG_S = 2
 
 
-def throttled(bytes_per_s: int) -> dict[str, dict[str, int]]:
+def throttled(bytes_per_s: int) -> dict[str, dict[str, int | str]]:
     """What the file of each device holds over such a link. Spools are small, so that sources wait for it."""
     return {
         "uplink": {"bytes_per_s_max": bytes_per_s},
         "spool": {"bytes_max": _BACKLOG_S * bytes_per_s},
         "commit": {
             "records_max": min(10_000, max(_COMMIT_MIN, bytes_per_s // _RECORD_BYTES)),
+            "durability": DURABILITY,
             "claim_ms": CLAIM_MS,
         },
     }
