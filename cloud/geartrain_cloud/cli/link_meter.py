@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 SPAN_S = 6.0
 """Rates are over the last so many seconds."""
+SIDE_S = 30.0
+"""So long before the move is compared with so long after it: over a whole run, the input may change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,9 @@ class LinkMeter:
     def __init__(self) -> None:
         self._recent = deque[Look]()
         self._first: Look | None = None
-        self._last_before: Look | None = None
+        self._before = deque[Look]()
         self._first_after: Look | None = None
+        self._last_after: Look | None = None
         self._last: Look | None = None
 
     def add(self, look: Look, *, asked: bool) -> None:
@@ -75,10 +78,14 @@ class LinkMeter:
             self._recent.popleft()
         if is_news and self._last is not None and self._last.read and self._first is None:
             self._first = look  # what was read first may have waited until ingest answered
-        if not asked:
-            self._last_before = look
-        elif look.has_moved and self._first_after is None:
-            self._first_after = look
+        if not asked and self.has_begun:
+            self._before.append(look)
+            while look.at_s - self._before[0].at_s > SIDE_S:
+                self._before.popleft()
+        elif asked and look.has_moved and is_news:
+            self._first_after = self._first_after or look
+            if look.at_s - self._first_after.at_s <= SIDE_S:
+                self._last_after = look
         if is_news:  # what comes behind the last record is no rate
             self._last = look
 
@@ -94,13 +101,13 @@ class LinkMeter:
 
     @property
     def before(self) -> Rate | None:
-        """From the first record to the moment when the step was told to move."""
-        return _rate(self._first, self._last_before)
+        """Over the last `SIDE_S` before the step was told to move."""
+        return _rate(self._before[0], self._before[-1]) if self._before else None
 
     @property
     def after(self) -> Rate | None:
-        """From the moment when all devices ran the step to the last record."""
-        return _rate(self._first_after, self._last)
+        """Over the first `SIDE_S` in which all devices ran the step and read."""
+        return _rate(self._first_after, self._last_after)
 
 
 def _rate(first: Look | None, last: Look | None) -> Rate | None:

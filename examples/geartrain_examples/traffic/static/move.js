@@ -52,10 +52,12 @@ export class Move {
   draw() {
     const points = this.told?.points ?? [], host = byId("move-charts");
     if (points.length < 2) return;
+    const rates = points.map((one) => one.records_per_s).sort((a, b) => a - b);
+    const few = 0.3 * rates[Math.floor(rates.length / 2)]; // while the state is on its way, hardly a record is read
     const width = Math.max(240, Math.floor(Math.min(host.clientWidth, 1400) / (host.clientWidth > 700 ? 2 : 1)) - 8);
     host.replaceChildren(
       chart(this.told, width, "Bytes a second on the links of all devices", (one) => one.bytes_per_s, bytes),
-      chart(this.told, width, "Bytes on the link for each record that a device reads", (one) => one.record_bytes, (number) => decimal(number, 1)),
+      chart(this.told, width, "Bytes on the link for each record that a device reads", (one) => (one.records_per_s > few ? one.record_bytes : null), (number) => decimal(number, 1)),
     );
   }
 }
@@ -98,7 +100,7 @@ function chart(told, width, title, value, words) {
   const { points, asked_at_s: asked, moved_at_s: moved } = told;
   const svg = element("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "aria-label": title });
   const last = Math.max(1, points[points.length - 1].at_s, moved ?? 0), first = points[0].at_s;
-  const most = Math.max(...points.map(value), 1e-9), bottom = HEIGHT - FOOT;
+  const most = Math.max(...points.map((one) => value(one) ?? 0), 1e-9), bottom = HEIGHT - FOOT;
   const x = (at) => LEFT + ((at - first) / Math.max(1e-9, last - first)) * (width - LEFT - RIGHT);
   const y = (number) => bottom - (number / most) * (bottom - TOP);
   svg.append(element("text", { class: "axis", x: LEFT, y: 11 }, title));
@@ -108,7 +110,12 @@ function chart(told, width, title, value, words) {
     svg.append(element("text", { class: "axis", x: from + 3, y: TOP + 10 }, moved === null ? "moving" : "move"));
   }
   svg.append(element("line", { class: "foot", x1: LEFT, x2: width - RIGHT, y1: bottom, y2: bottom }));
-  svg.append(element("path", { class: "rate", d: points.map((one, n) => `${n ? "L" : "M"}${x(one.at_s).toFixed(1)} ${y(value(one)).toFixed(1)}`).join("") }));
+  const path = points.map((one, n) => {
+    const number = value(one);
+    if (number === null) return "";
+    return `${n && value(points[n - 1]) !== null ? "L" : "M"}${x(one.at_s).toFixed(1)} ${y(number).toFixed(1)}`;
+  });
+  svg.append(element("path", { class: "rate", d: path.join("") }));
   for (const number of [0, most]) svg.append(element("text", { class: "axis end", x: LEFT - 5, y: y(number) + 4 }, words(number)));
   svg.append(element("text", { class: "axis", x: LEFT, y: HEIGHT - 5 }, `${count(Math.round(first))} s`));
   svg.append(element("text", { class: "axis end", x: width - RIGHT, y: HEIGHT - 5 }, `${count(Math.round(last))} s of the run`));
