@@ -264,7 +264,8 @@ class _Run:
         self.notice.print(
             f"accounts: {total:,} rows spooled, each in the log and in the tables once: lost 0, doubled 0"
         )
-        for line in [*figures(app, setup.whole, self.places, seconds), *(move.lines() if move else ())]:
+        found = figures(app, setup.whole, self.places, seconds, weighs=move is None)
+        for line in [*found, *(move.lines() if move else ())]:
             self.notice.print(line, soft_wrap=True)
 
     def _beside(self) -> Mapping[str, Sequence[str]]:

@@ -22,12 +22,17 @@ MEASURE_S = 5.0
 
 
 def figures(
-    app: DemoApp, sources: Mapping[str, Mapping[str, Any]], places: PlatformPlaces, seconds: float
+    app: DemoApp,
+    sources: Mapping[str, Mapping[str, Any]],
+    places: PlatformPlaces,
+    seconds: float,
+    *,
+    weighs: bool,
 ) -> list[str]:
     """Lines of text for people.
 
     sources: the options of a device that would have all of the input; seconds: how long the run took, from
-    its first process to its last.
+    its first process to its last; weighs: whether its cut is compared with `cloud`.
     """
     instance = app.instance
     hops = read_hops(places, instance, app.devices)
@@ -38,6 +43,8 @@ def figures(
         f"{hops.read / max(seconds, 0.001):,.0f} records/s"
     )
     link = f"link: {sent:,} bytes in {hops.batches:,} batches"
+    if not weighs:
+        return [speed, link]
     whole = load_flow(app.flow).graph().with_options({**app.steps, **sources})
     graph = with_partials(whole)
     costs = measure(graph, MEASURE_S)
