@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 SPAN_S = 6.0
 """Rates are over the last so many seconds."""
-SIDE_S = 30.0
+FLOWS = 0.3
+"""After a move records flow again once there are so many of those before it."""
+SIDE_S = 60.0
 """So long before the move is compared with so long after it: over a whole run, the input may change."""
 
 
@@ -82,12 +84,17 @@ class LinkMeter:
             self._before.append(look)
             while look.at_s - self._before[0].at_s > SIDE_S:
                 self._before.popleft()
-        elif asked and look.has_moved and is_news:
+        elif asked and look.has_moved and is_news and (self._first_after or self._flows_again()):
             self._first_after = self._first_after or look
             if look.at_s - self._first_after.at_s <= SIDE_S:
                 self._last_after = look
         if is_news:  # what comes behind the last record is no rate
             self._last = look
+
+    def _flows_again(self) -> bool:
+        """Whether sources are past the start of a process, in which they find their places."""
+        now, before = self.now, self.before
+        return now is not None and (before is None or now.records_per_s >= FLOWS * before.records_per_s)
 
     @property
     def now(self) -> Rate | None:
@@ -106,7 +113,7 @@ class LinkMeter:
 
     @property
     def after(self) -> Rate | None:
-        """Over the first `SIDE_S` in which all devices ran the step and read."""
+        """Over the first `SIDE_S` in which all devices ran the step and records flowed again."""
         return _rate(self._first_after, self._last_after)
 
 

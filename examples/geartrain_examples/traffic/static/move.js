@@ -52,8 +52,7 @@ export class Move {
   draw() {
     const points = this.told?.points ?? [], host = byId("move-charts");
     if (points.length < 2) return;
-    const rates = points.map((one) => one.records_per_s).sort((a, b) => a - b);
-    const few = 0.3 * rates[Math.floor(rates.length / 2)]; // while the state is on its way, hardly a record is read
+    const few = 0.3 * (this.told.link.before?.records_per_s ?? 0); // while the state is on its way, hardly a record is read
     const width = Math.max(240, Math.floor(Math.min(host.clientWidth, 1400) / (host.clientWidth > 700 ? 2 : 1)) - 8);
     host.replaceChildren(
       chart(this.told, width, "Bytes a second on the links of all devices", (one) => one.bytes_per_s, bytes),
