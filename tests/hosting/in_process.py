@@ -18,16 +18,19 @@ from typing import Any
 from msgspec.structs import replace
 from pyspark.sql import Row
 
+from geartrain.errors import PlacementError
 from geartrain.operators.broadcast import Broadcast
 from geartrain.planning import Plan
+from geartrain.planning.past import past_of
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_cloud.hosting.crossing import boundary, check_successor, dropped_state, stands_at
 from geartrain_cloud.hosting.errors import HostError
 from geartrain_cloud.hosting.offsets import PLAN, TALLY, count_name, positions_by_name
+from geartrain_cloud.hosting.past import beginning, first_in_past, next_in_past
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.hosting.plans import put_plan
-from geartrain_cloud.hosting.prepare import merging_steps, task_forms
+from geartrain_cloud.hosting.prepare import merging_steps, put_past, task_forms
 from geartrain_cloud.hosting.prepared import Prepared
 from geartrain_cloud.hosting.source import HostReader
 from geartrain_cloud.hosting.stage import HostStage
@@ -48,8 +51,8 @@ from geartrain_cloud.log.segment import encode_segment
 from geartrain_cloud.ports import Entry, EntryKind, LedgerChange, position_key
 from geartrain_cloud.spark.compile import hosted_query
 from tests.reference.comparison import check_equal
-from tests.reference.revised_flows import Revised, revised
-from tests.reference.revisions import Era, interpret_eras
+from tests.reference.revised_flows import Revised, Stage, revised
+from tests.reference.revisions import Earlier, Era, interpret_eras
 from tests.reference.rows import Answer, in_order
 from tests.reference.two_tiers import World
 from tests.spark.case_log import Logged, answer_of, log_of
@@ -82,6 +85,10 @@ class RevisedLog:
             mine = {name: flow.world.devices[name] for name in devices[partition :: self.partitions]}
             logged = self.sent(World(mine, flow.world.bounds_us), rng)
             self._waiting.append(self._with_boundaries(list(logged), partition, rng))
+        self._whole = [list(waiting) for waiting in self._waiting]
+        self.begins = ["" for _ in flow.stages]
+        """Of each revision, from where its new steps read the log."""
+        self._flow = flow
         self._numbers = [0] * self.partitions
         self._clocks: list[dict[str, int]] = [{} for _ in range(self.partitions)]
         self._segments = 0
@@ -114,6 +121,50 @@ class RevisedLog:
                     self.records[revision - 1].update((one.channel, *place) for place in places)
             self.clocks[partition].append(dict(clocks))
         return found
+
+    def draw_begins(self, rng: random.Random) -> None:
+        """Have new steps begin anywhere, where they can."""
+        for number, stage in enumerate(self._flow.stages):
+            try:
+                past_of(stage.plan, attached_by(stage))
+            except PlacementError:
+                continue
+            entries = [one for logged in self._whole for one in logged if not isinstance(one, int)]
+            clocks = rng.choice(entries).clocks if entries else {}
+            time = min((clocks.get(source, 0) for source in self._sources_above(stage)), default=0)
+            self.begins[number] = rng.choice(("earliest", str(time + rng.randint(-1, 1)), str(time)))
+
+    def _sources_above(self, stage: Stage) -> set[str]:
+        above = frozenset().union(*(stage.plan.graph.ancestors(step) for step in attached_by(stage)))
+        return {source for source in self._flow.sources if source in above}
+
+    def earlier(self, number: int) -> Earlier | None:
+        """What the new steps of a revision read of the log of before, found by going through all of it."""
+        stage, begin = self._flow.stages[number], self.begins[number]
+        if not begin:
+            return None
+        graph, new = stage.plan.graph, set(attached_by(stage)) & set(stage.plan.cloud)
+        above = set[str]().union(*(graph.ancestors(step) for step in new)) - new
+        read: tuple[set[tuple[str, str, int]], set[tuple[str, str, int]]] = (set(), set())
+        ends: tuple[list[Mapping[str, int]], list[Mapping[str, int]]] = ([], [])
+        for logged in self._whole:
+            last: list[Mapping[str, int]] = [{}, {}]
+            for one in logged[: logged.index(number + 1)]:
+                if isinstance(one, int):
+                    continue
+                clock = min(one.clocks.get(source, START_OF_TIME) for source in self._sources_above(stage))
+                is_read = begin == "earliest" or clock >= int(begin)
+                last[1] = one.clocks
+                last[0] = last[0] if is_read else one.clocks
+                if one.rows is not None and not one.channel.startswith("_"):
+                    places = zip(one.rows.names, one.rows.numbers, strict=True)
+                    read[is_read].update((one.channel, *place) for place in places)
+            for each, clocks in zip(ends, last, strict=True):
+                each.append(clocks)
+        marks = [
+            {s: min(one.get(s, START_OF_TIME) for one in each) for s in self._flow.sources} for each in ends
+        ]
+        return Earlier(new, above, read[1], marks[1], read[0], marks[0])
 
     @property
     def is_whole(self) -> bool:
@@ -163,11 +214,17 @@ def eras_of(flow: Revised, log: RevisedLog) -> list[Era]:
     for number, stage in enumerate(flow.stages):
         each = [of_partition[number] for of_partition in log.clocks]
         clocks = {source: min(one.get(source, START_OF_TIME) for one in each) for source in flow.sources}
-        found.append(Era(stage.plan.graph, stage.kept(), clocks, log.records[number]))
+        earlier = log.earlier(number)
+        found.append(Era(stage.plan.graph, stage.kept(), clocks, log.records[number], earlier))
     return found
 
 
-def prepared_of(plans: Path, plan: Plan) -> Prepared:
+def attached_by(stage: Stage) -> tuple[str, ...]:
+    """The steps that are new in a revision."""
+    return tuple(one.step for one in stage.change.steps if one.what == "attached")
+
+
+def prepared_of(plans: Path, plan: Plan, begin: str = "", attached: tuple[str, ...] = ()) -> Prepared:
     """What a process of its own makes of a flow, made here."""
     query = hosted_query(plan)
     states = {
@@ -186,6 +243,7 @@ def prepared_of(plans: Path, plan: Plan) -> Prepared:
         merges=merges,
         forms=forms,
         migrates=migrates,
+        past=put_past(plans, plan, query, begin, attached) if begin else None,
     )
 
 
@@ -207,6 +265,9 @@ class _Cells:
     def updateValue(self, key: tuple[int], value: tuple[Any, ...]) -> None:  # noqa: N802
         self._values[key] = value
 
+    def removeKey(self, key: tuple[int]) -> None:  # noqa: N802
+        self._values.pop(key, None)
+
     def clear(self) -> None:
         self._values.clear()
 
@@ -223,15 +284,23 @@ class InProcess:
         flow: Revised,
         rng: random.Random,
         log: Callable[[Path, Revised, random.Random], RevisedLog] = RevisedLog,
+        *,
+        past: bool = False,
     ) -> None:
+        """past: new steps begin anywhere in the log, where they can."""
         self._flow, self._rng = flow, rng
         self._folder = folder
         self.log = log(folder / "log", flow, rng)
+        if past:
+            self.log.draw_begins(rng)
         self._places = HostPlaces(folder / "host").group(GROUP)
         self._host = folder / "host"
         self._places.versions.mkdir(parents=True)
         self._places.plans.mkdir(parents=True)
-        self._prepared = [prepared_of(self._places.plans, stage.plan) for stage in flow.stages]
+        self._prepared = [
+            prepared_of(self._places.plans, stage.plan, begin, attached_by(stage))
+            for stage, begin in zip(flow.stages, self.log.begins, strict=True)
+        ]
         self._stages = max(one.stages for one in self._prepared)
         self._reads = LogReader(folder / "log")
         self._versions = Versions(self._places.versions)
@@ -273,6 +342,7 @@ class InProcess:
         self.hosted = hosted
         self.names = {hosted.name: 1}
         self.scales, self.scaled = SCALES_MAX, 0
+        self.in_past = 0
 
     def fits(self) -> bool:
         """Whether no state would have to move behind another shuffle."""
@@ -344,7 +414,7 @@ class InProcess:
         """
         version = self._versions.read(self._offsets[PLAN])
         here = version.flows.get(self.hosted.name)
-        if here is None:
+        if here is None or here.past:
             return False
         if here.leaves_for:
             positions = positions_by_name(self._offsets)[here.name]
@@ -367,6 +437,8 @@ class InProcess:
 
     def _cross(self) -> bool:
         """Go over to the next revision, as a group does, once all of the log before it was run."""
+        if self.hosted.past:
+            return self._go_on_in_past()
         places = boundary(self._reads, self.hosted, self.hosted.revision + 1)
         at = positions_by_name(self._offsets).get(self.hosted.name, {})
         if places is None or not stands_at(at, places) or self.hosted.leaves_for:
@@ -375,7 +447,7 @@ class InProcess:
         drop = self._flow.stages[self.hosted.revision].change.drops
         check_successor(APP, old, new)
         before = self.hosted
-        self.hosted = replace(
+        hosted = replace(
             before,
             generation=before.generation + 1,
             plan=new.plan,
@@ -387,12 +459,33 @@ class InProcess:
             drops=dropped_state(APP, old, new, drop),
             forms=old.forms or {},
             comes_from="",
+            takes=None,
         )
+        begin = {}
+        if new.past is not None:
+            begin = beginning(self._reads, APP, new.past.begin, new.past.sources, places)
+        self._goes_on = hosted
+        self._publish(first_in_past(hosted, new.past, begin))
+        return True
+
+    def _go_on_in_past(self) -> bool:
+        """As `_cross`, where new steps read the log of before."""
+        before, said = self.hosted, self._prepared[self.hosted.revision - 1].past
+        at = positions_by_name(self._offsets).get(before.name, {})
+        if said is None or not at or not stands_at(at, before.upto):
+            return False
+        self.in_past += 1
+        count = self._offsets[count_name(before.name)]
+        hosted = replace(self._goes_on, generation=before.generation + 1, begin_count=count)
+        self._publish(next_in_past(hosted, said, before))
+        return True
+
+    def _publish(self, hosted: Hosted) -> None:
+        self.hosted = hosted
         self.names[self.hosted.name] = self.hosted.revision
         slots = self._versions.read(self._offsets[PLAN]).slots
         number = self._offsets[PLAN] + 1
         self._versions.publish(Version(number, slots, {self.hosted.name: self.hosted}))
-        return True
 
     def _answer(self) -> Answer:
         found = Answer({}, Counter(), Counter())
@@ -414,8 +507,8 @@ def _as_handle(cells: _Cells) -> Any:
 @dataclass
 class Seen:
     """What happened in the runs of some flows: rows that came to sinks, micro-batches that were killed, how
-    often keys were dealt over other slots, what became of steps by revisions, and how many tasks went on with
-    the state of another type.
+    often keys were dealt over other slots, what became of steps by revisions, how many tasks went on with
+    the state of another type, and how many generations have read the log of before.
     """
 
     flows: int = 0
@@ -424,6 +517,7 @@ class Seen:
     scaled: int = 0
     steps: Counter[str] = field(default_factory=Counter)
     migrated: int = 0
+    in_past: int = 0
 
     def add(self, other: Seen) -> None:
         """That of others besides."""
@@ -431,15 +525,16 @@ class Seen:
         self.killed, self.scaled = self.killed + other.killed, self.scaled + other.scaled
         self.steps += other.steps
         self.migrated += other.migrated
+        self.in_past += other.in_past
 
 
-def check_flow(folder: Path, number: int, schedules: int) -> Seen:
+def check_flow(folder: Path, number: int, schedules: int, *, past: bool = False) -> Seen:
     """Assert that flow `number` gives what the reference gives, under several schedules; one in which state
-    would have to move behind another shuffle is left out.
+    would have to move behind another shuffle is left out. past: new steps begin anywhere in the log.
     """
     flow, seen = revised(random.Random(number), REVISIONS, DEVICES), Seen()
     for schedule in range(schedules):
-        run = InProcess(folder / str(schedule), flow, random.Random(f"{number}/{schedule}"))
+        run = InProcess(folder / str(schedule), flow, random.Random(f"{number}/{schedule}"), past=past)
         try:
             if not run.fits():
                 return Seen()
@@ -455,6 +550,7 @@ def check_flow(folder: Path, number: int, schedules: int) -> Seen:
         seen.rows += sum(map(len, found.sinks.values()))
         seen.killed += KILLS_MAX - run.kills
         seen.scaled += run.scaled
+        seen.in_past += run.in_past
     changes = [one for stage in flow.stages[1:] for one in stage.change.steps]
     migrated = [one for one in changes if one.state == "kept" and any("state type" in s for s in one.says)]
     seen.migrated = len(migrated)

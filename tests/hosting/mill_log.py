@@ -30,10 +30,10 @@ Row = tuple[Reading, int, str, int]
 class MillLog:
     """The log of one instance of a flow of `mill`."""
 
-    def __init__(self, folder: Path, instance: str, number: int) -> None:
+    def __init__(self, folder: Path, instance: str, number: int, *, sealed: bool = False) -> None:
         self.instance, self.number = instance, number
         kinds = {"readings": Reading, "_dead_letters": Letter, "_late": Letter}
-        self.writer = LogWriter(folder, instance, kinds)
+        self.writer = LogWriter(folder, instance, kinds, sealed=sealed)
         self.writer._segments = zlib.crc32(instance.encode()) * 10_000  # its files have names of their own
         self.records: list[Row] = []
         self._rng = random.Random(f"{instance}{number}")

@@ -30,15 +30,21 @@ class River:
         """How many records there are before each revision."""
 
     def want(
-        self, name: str, *, drops: list[str] | None = None, again: bool = False, follows: int = 0
+        self,
+        name: str,
+        *,
+        drops: list[str] | None = None,
+        again: bool = False,
+        follows: int = 0,
+        past: dict[str, Any] | None = None,
     ) -> None:
         """Want a flow as the next revision; again: in the place of the last one; follows: after which one,
-        where others are passed over.
+        where others are passed over; past: where new steps begin.
         """
         if again:
             self.revisions.pop()
         plan = {"flow": f"mill.revisions:{name}", "cut": "cloud", "drops": drops or [], "follows": follows}
-        self.revisions.append(plan)
+        self.revisions.append(plan | (past or {}))
         flow = self.wanted.flows[APP]
         flow |= self.revisions[-1] | {"revision": len(self.revisions), "former": self.revisions[:-1]}
         self.wanted.write()

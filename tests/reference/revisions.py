@@ -23,17 +23,34 @@ WINDOWS = frozenset({"window_aggregate", "window_reduce", "window_fold"})
 
 
 @dataclass(frozen=True)
+class Earlier:
+    """What steps that are new in a revision have read of the log of before: its rows, behind the place where
+    they begin, and the clocks where these end. above: the steps that make what they read; before and
+    before_clocks: what these had read by then.
+    """
+
+    new: Collection[str]
+    above: Collection[str]
+    records: Collection[tuple[str, str, int]]
+    clocks: Mapping[str, int]
+    before: Collection[tuple[str, str, int]]
+    before_clocks: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class Era:
     """The time of one revision: its steps, which of them go on with what they kept, where it ended, and the
     rows of the log that belong to it.
 
-    clocks: by source, at its last entry; records: (source, split, number) of those that the log brought.
+    clocks: by source, at its last entry; records: (source, split, number) of those that the log brought;
+    earlier: what its new steps have read of the log of before.
     """
 
     graph: Graph
     kept: Collection[str]
     clocks: Mapping[str, int]
     records: Collection[tuple[str, str, int]]
+    earlier: Earlier | None = None
 
 
 @dataclass
@@ -61,27 +78,59 @@ def interpret_eras(
     lives: dict[str, _Life] = {}
     for era in eras:
         lives = {step: life for step, life in lives.items() if step in era.kept}
-        streams: dict[str, list[Row]] = {}
-        for step in era.graph.steps:
-            if not step.inputs:
-                mine = [r for r in sources[step.id] if (step.id, r.name, r.number) in era.records]
-                streams[step.id] = mine
-                continue
-            above = [streams[i.step] for i in step.inputs]
-            if step.out is None:
-                answer.sinks.setdefault(step.id, []).extend(above[0])
-            elif step.operator.stateful:
-                life = lives.setdefault(step.id, _Life([[] for _ in above]))
-                streams[step.id] = _lived(step, life, above, _clock(era, step), answer)
-            else:
-                streams[step.id] = FAMILIES[type(step.operator).__name__](step, above, answer)
+        if era.earlier is not None:
+            lives |= _caught_up(era.graph, era.earlier, sources, answer)
+        _run(era.graph, lives, sources, era.records, era.clocks, answer)
     return answer
 
 
-def _clock(era: Era, step: Step) -> int:
-    """That of a step where its era ended: the least of the sources above it."""
-    above = era.graph.ancestors(step.id)
-    return min(era.clocks[source.id] for source in era.graph.sources() if source.id in above)
+def _caught_up(
+    graph: Graph, earlier: Earlier, sources: Mapping[str, list[Row]], answer: Answer
+) -> dict[str, _Life]:
+    """What new steps keep after they have read the log of before; what they make of it is in the answer."""
+    lives: dict[str, _Life] = {}
+    unheard, found = Answer({}, Counter(), Counter()), Answer({}, Counter(), Counter())
+    _run(graph, lives, sources, earlier.before, earlier.before_clocks, unheard, earlier.above)
+    both = {*earlier.above, *earlier.new}
+    _run(graph, lives, sources, earlier.records, earlier.clocks, found, both)
+    for sink, rows in found.sinks.items():
+        answer.sinks.setdefault(sink, []).extend(rows)
+    answer.dead.update({letter: n for letter, n in found.dead.items() if letter[0] in earlier.new})
+    return {step: life for step, life in lives.items() if step in earlier.new}
+
+
+def _run(
+    graph: Graph,
+    lives: dict[str, _Life],
+    sources: Mapping[str, list[Row]],
+    records: Collection[tuple[str, str, int]],
+    clocks: Mapping[str, int],
+    answer: Answer,
+    only: Collection[str] | None = None,
+) -> None:
+    """Run some rows of the log through a graph, up to where the clocks stand then; only: these steps."""
+    streams: dict[str, list[Row]] = {}
+    for step in graph.steps:
+        if not step.inputs:
+            mine = [r for r in sources[step.id] if (step.id, r.name, r.number) in records]
+            streams[step.id] = mine
+            continue
+        if only is not None and step.id not in only:
+            continue
+        above = [streams[i.step] for i in step.inputs]
+        if step.out is None:
+            answer.sinks.setdefault(step.id, []).extend(above[0])
+        elif step.operator.stateful:
+            life = lives.setdefault(step.id, _Life([[] for _ in above]))
+            streams[step.id] = _lived(step, life, above, _clock(graph, clocks, step), answer)
+        else:
+            streams[step.id] = FAMILIES[type(step.operator).__name__](step, above, answer)
+
+
+def _clock(graph: Graph, clocks: Mapping[str, int], step: Step) -> int:
+    """That of a step: the least of the sources above it."""
+    above = graph.ancestors(step.id)
+    return min(clocks[source.id] for source in graph.sources() if source.id in above)
 
 
 def _lived(step: Step, life: _Life, above: list[list[Row]], clock: int, answer: Answer) -> list[Row]:

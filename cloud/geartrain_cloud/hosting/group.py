@@ -36,6 +36,7 @@ from geartrain_cloud.hosting.group_file import open_group
 from geartrain_cloud.hosting.group_query import GroupQuery
 from geartrain_cloud.hosting.offsets import PLAN, count_name, generation_name, positions_by_name
 from geartrain_cloud.hosting.outbox import down_places, outbox_of
+from geartrain_cloud.hosting.past import beginning, check_log, first_in_past, in_past, next_in_past
 from geartrain_cloud.hosting.places import GroupPlaces, HostPlaces
 from geartrain_cloud.hosting.prepared import Prepared, read_prepared
 from geartrain_cloud.hosting.questions import QuestionFolder
@@ -193,7 +194,8 @@ class Group:
             path.unlink(missing_ok=True)
 
     def _registration(self, hosted: Hosted) -> Registration:
-        return Registration(self._log.folder, HOSTED, hosted.identity, hosted.flow)
+        identity = hosted.identity[12:] if hosted.past else hosted.identity  # what it reads is kept apart
+        return Registration(self._log.folder, HOSTED, identity, hosted.flow)
 
     def _present(self, offsets: Mapping[str, int]) -> dict[str, Hosted]:
         """The generations that the next micro-batch may have: of the version under way, and the newest."""
@@ -270,7 +272,7 @@ class Group:
     def check_crossing(self, admission: Admission) -> None:
         """Raise a `GeartrainError` where a flow that runs here could not go over to a revision."""
         earlier = self.version.of_flow(*admission.key)
-        if earlier is None:
+        if earlier is None or earlier.past:
             return
         self._check_stages(admission)
         self._dropped(admission, earlier)
@@ -283,16 +285,18 @@ class Group:
         return dropped_state(admission.flow, old, admission.prepared, admission.drops)
 
     def cross(self, admission: Admission) -> bool:
-        """Have a flow that runs go over to its next revision, in the next micro-batch.
+        """Have a flow that runs go over to its next revision, in the next micro-batch; whether it runs that.
 
-        False until all of the log before it is in the tables, and all that steps are to put out. Where this
-        raises, a `GeartrainError`, the flow stays where it is, before the first entry of the next revision;
-        it is out where its tables cannot be opened again.
+        False until all of the log before it is in the tables, and all that steps are to put out, and what new
+        steps make of the log of before. Where this raises, a `GeartrainError`, the flow stays where it is,
+        before the first entry of the next revision; it is out where its tables cannot be opened again.
         """
         earlier = self.version.of_flow(*admission.key)
         store = None if earlier is None else self._stores.get(earlier.name)
         if earlier is None or store is None or store.held or earlier.leaves_for:
             return False
+        if earlier.past:
+            return self._go_on_in_past(admission, earlier, store)
         places, offsets = boundary(self._log, earlier, admission.revision), self.committed()
         positions = positions_by_name(offsets).get(earlier.name, {})
         if places is None or not (stands_at(positions, places) and stands_at(store.positions(), places)):
@@ -309,8 +313,31 @@ class Group:
             forms=read_prepared(self._places.plans, earlier.plan, earlier.code).forms or {},
             unread=unread_since(earlier, admission.prepared.channels, places),
         )
+        said = admission.prepared.past
+        begin = {}
+        if said is not None:
+            begin = beginning(self._log, hosted.flow, said.begin, said.sources, places)
+        hosted = first_in_past(hosted, said, begin)
+        if hosted.past:  # kept first, so that nothing of it goes meanwhile
+            self._registration(hosted).register(hosted.keys)
+            check_log(self._log, hosted)
         self._hand_over(earlier, hosted, admission.member, offsets)
-        return True
+        return not hosted.past
+
+    def _go_on_in_past(self, admission: Admission, earlier: Hosted, store: FlowStore) -> bool:
+        """As `cross`, of a flow whose new steps read the log of before."""
+        offsets, said = self.committed(), admission.prepared.past
+        positions = positions_by_name(offsets).get(earlier.name, {})
+        count = offsets.get(count_name(earlier.name), earlier.begin_count)
+        if said is None or not positions or not stands_at(positions, earlier.upto) or store.count() < count:
+            return False
+        hosted = self._succeeding(self._new(admission, ()), earlier)
+        hosted = replace(
+            hosted, begin_count=count, drops=earlier.drops, forms=earlier.forms, unread=earlier.unread
+        )
+        hosted = next_in_past(hosted, said, earlier)
+        self._hand_over(earlier, hosted, admission.member, offsets)
+        return not hosted.past
 
     def _hand_over(
         self, earlier: Hosted, hosted: Hosted, member: Member, offsets: Mapping[str, int], slots: int = 0
@@ -379,7 +406,7 @@ class Group:
         It is not known from its going where its tables could not be opened then.
         """
         store = self._stores[hosted.name]
-        if hosted.stop or store.count() <= hosted.begin_count:
+        if hosted.stop or hosted.past or store.count() <= hosted.begin_count:
             return hosted
         return replace(hosted, stop=store.stand())
 
@@ -395,6 +422,10 @@ class Group:
         if out is None:
             raise HostError(f"flow {admission.flow} runs already: put it out first")
         hosted = self._succeeding(self._new(admission, ()), earlier)
+        if earlier.past and admission.prepared.past is not None:
+            ends = earlier.upto, earlier.resumes
+            hosted = in_past(hosted, admission.prepared.past, earlier.past, earlier.begin, *ends)
+            hosted = replace(hosted, drops=earlier.drops)
         drains = {"drains": earlier.drains, "drain_count": earlier.drain_count}
         return replace(hosted, begin=out.positions, begin_count=out.count, stop=out.stop, **drains)
 
@@ -474,9 +505,16 @@ class Group:
         )
 
     def reached(self, flow: str, run: int) -> Mapping[str, int] | None:
-        """Where the tables of a run stand; None for one that is out or not here. Raises `TableError`."""
+        """Where the tables of a run stand; None for one that is out, not here, or has new steps that read the
+        log of before. Raises `TableError`.
+        """
         hosted = self.version.of_flow(flow, run)
-        if hosted is None or hosted.name in self.out or (store := self._stores.get(hosted.name)) is None:
+        if (
+            hosted is None
+            or hosted.past
+            or hosted.name in self.out
+            or (store := self._stores.get(hosted.name)) is None
+        ):
             return None
         return store.positions()
 
@@ -551,11 +589,21 @@ class Group:
         store = self._stores.pop(hosted.name, None)
         stop: dict[str, int] = {}
         if store is not None:
-            if store.count() > count:
+            if store.count() > count and not hosted.past:
                 stop = store.stand()
             store.close()
+        if hosted.past:  # its tables do not say where the micro-batch under way ends
+            stop = self._under_way(hosted, count)
         with self._saving:
             self._steering.out[hosted.name] = Out(why, positions, count, stop)
+
+    def _under_way(self, hosted: Hosted, count: int) -> dict[str, int]:
+        """Where the micro-batch ends that comes after its number `count`, if Spark has begun with it."""
+        found = numbers(self._checkpoint.location / "offsets")
+        offsets = self._checkpoint.positions(found[-1]) if found else {}
+        if offsets.get(count_name(hosted.name), count) <= count:
+            return {}
+        return positions_by_name(offsets).get(hosted.name, {})
 
     def _sweep(self) -> None:
         """Let the log go, close the tables of flows that have left, and forget versions of long ago."""

@@ -37,6 +37,11 @@ LEAVING = "!leaving"
 COMING = "!coming"
 """The stream of a row which has a slot take what former slots have written of its keys."""
 
+TAKEN = "!taken"
+"""The stream of a row which has a slot take into its state what steps have kept beside it, which have read
+the log of before: those that its generation names.
+"""
+
 ASKED = "!asked"
 """The stream of a row that brings a question to a slot."""
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from geartrain.errors import USER_ERRORS, GeartrainError
 from geartrain.flow.loading import load_flow
@@ -25,15 +26,16 @@ from geartrain.operators.process import Process
 from geartrain.planning import Plan
 from geartrain.planning.dealt import waits_for_time
 from geartrain.planning.mixed import make_mixed_plan
+from geartrain.planning.past import past_of
 from geartrain.planning.plan import given_channel
 from geartrain.planning.splitting import MERGE
 from geartrain.tasks.migration import former_states
 from geartrain_cloud.hosting.code import keep, keep_bundle, user_packages
 from geartrain_cloud.hosting.errors import PreparationError
 from geartrain_cloud.hosting.plans import put_plan
-from geartrain_cloud.hosting.prepared import DownSaid, Prepared, SinkSaid, put_prepared
+from geartrain_cloud.hosting.prepared import DownSaid, PastSaid, Prepared, SinkSaid, put_prepared
 from geartrain_cloud.sinks.opening import OutgoingSink, sink_places
-from geartrain_cloud.spark.compile import hosted_query
+from geartrain_cloud.spark.compile import Query, hosted_query, part_of
 
 EXIT_OK = 0
 EXIT_REFUSED = 2
@@ -56,6 +58,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bundle: str = ""
     cuts: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    begin: str = ""
+    attached: tuple[str, ...] = ()
 
 
 def prepare(request: Request) -> Prepared:
@@ -68,9 +72,11 @@ def prepare(request: Request) -> Prepared:
     else:
         code = keep(Path(request.code), user_packages(request.flow.partition(":")[0], _BEFORE))
     query = hosted_query(plan)
+    plans = Path(request.plans)
     try:
-        name = put_plan(Path(request.plans), query)
-    except OSError:
+        name = put_plan(plans, query)
+        past = put_past(plans, plan, query, request.begin, request.attached) if request.begin else None
+    except (OSError, GeartrainError):
         raise
     except USER_ERRORS as error:  # of the user's own objects
         raise PreparationError(
@@ -105,9 +111,38 @@ def prepare(request: Request) -> Prepared:
         },
         merging_steps(plan),
         *task_forms(plan),
+        past,
     )
-    put_prepared(Path(request.plans), prepared)
+    put_prepared(plans, prepared)
+    for part in parts_in_past(prepared):
+        put_prepared(plans, part)
     return prepared
+
+
+def put_past(plans: Path, plan: Plan, query: Query, begin: str, attached: tuple[str, ...]) -> PastSaid:
+    """Keep the queries by which new steps read the log of before; raises `PlacementError` and `OSError`."""
+    past = past_of(plan, attached)
+    new = part_of(query, past.new | past.above, past.new)
+    states = {step for stage in query.stages[1:] for step in stage.steps}
+    takes = tuple(sorted(step for step in past.new & states if plan.graph[step].operator.stateful))
+    said = PastSaid(
+        begin, tuple(sorted(past.sources)), takes, put_plan(plans, new), tuple(sorted(new.channels))
+    )
+    if not past.keeps:
+        return said
+    above = part_of(query, past.above, frozenset())
+    return replace(said, above_plan=put_plan(plans, above), above_channels=tuple(sorted(above.channels)))
+
+
+def parts_in_past(prepared: Prepared) -> list[Prepared]:
+    """What the host knows of the queries that read the log of before: they write the flow's tables."""
+    past = prepared.past
+    if past is None:
+        return []
+    found = [replace(prepared, plan=past.plan, channels=past.channels, past=None)]
+    if past.above_plan:
+        found.append(replace(prepared, plan=past.above_plan, channels=past.above_channels, past=None))
+    return found
 
 
 def merging_steps(plan: Plan) -> tuple[str, ...]:

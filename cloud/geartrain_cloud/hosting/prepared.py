@@ -84,12 +84,29 @@ class DownSaid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     is_timed: bool
 
 
+class PastSaid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How steps that are new in a revision read the log of before. begin: `earliest`, or the event time in
+    microseconds; sources: those above them, whose clock says where that is; takes: those of them that keep
+    state; plan: the hash of their query, together with the steps above them, and what it reads; above_plan:
+    the same of the steps above them alone, "" where these keep nothing.
+    """
+
+    begin: str
+    sources: tuple[str, ...]
+    takes: tuple[str, ...]
+    plan: str
+    channels: tuple[str, ...]
+    above_plan: str = ""
+    above_channels: tuple[str, ...] = ()
+
+
 class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """plan: the hash of the pickled query; code: by top-level name, the hash of the user's files; stages:
     those behind a shuffle; channels: what it reads; sources: the flow's; sinks: what the cloud writes; down:
     what goes to devices; states: of each step that keeps state, the stage in which it stands; merges: the
     aggregates among them that merge what devices gather; forms: by task, what stands for the layout of what
-    it keeps, both None where nobody has said; migrates: the tasks that name former types of their state.
+    it keeps, both None where nobody has said; migrates: the tasks that name former types of their state;
+    past: how new steps read the log of before, None where they do not.
     """
 
     plan: str
@@ -103,6 +120,7 @@ class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     merges: tuple[str, ...] | None = None
     forms: dict[str, str] | None = None
     migrates: tuple[str, ...] = ()
+    past: PastSaid | None = None
 
     @property
     def dealt(self) -> tuple[DownSaid, ...]:

@@ -52,6 +52,8 @@ class Preparing:
             wanted.bundle,
             wanted.cuts,
             wanted.without,
+            wanted.begin,
+            wanted.attached,
         )
         asked = msgspec.json.encode(request)
         try:

@@ -77,4 +77,6 @@ def is_to_scale(hosted: Hosted, wanted: WantedFlow) -> bool:
     """
     if hosted.leaves_for:
         return True
+    if hosted.past:
+        return False
     return len(hosted.labels) != wanted.slots and bool(hosted.stages) and hosted.revision == wanted.revision

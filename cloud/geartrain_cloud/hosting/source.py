@@ -32,6 +32,7 @@ from geartrain_cloud.hosting.offsets import (
     LEAVING,
     PLAN,
     QUESTIONS,
+    TAKEN,
     TALLY,
     asked_name,
     count_name,
@@ -99,7 +100,8 @@ class HostSpan(InputPartition):
     """(label, stage) of slots whose flow has left with this micro-batch."""
     told: tuple[tuple[int, int, str, str], ...] = ()
     """(label, stage, generation, stream) of slots whose state changes hands with this micro-batch: they lose
-    that of some steps (`DROPPED`), write all of it (`LEAVING`), or take it (`COMING`).
+    that of some steps (`DROPPED`), write all of it (`LEAVING`), take it (`COMING`), or take what was kept
+    beside (`TAKEN`).
     """
     asked: dict[str, tuple[Asked, ...]] = field(default_factory=dict)
     """Questions, by generation."""
@@ -175,7 +177,8 @@ class HostReader(DataSourceStreamReader):
             )
         if newest == after:
             return after
-        return min(newest, log.limit(key, after, hosted.rows_max, hosted.revision))
+        end = min(newest, log.limit(key, after, hosted.rows_max, hosted.revision))
+        return min(end, hosted.upto[key]) if hosted.past else end
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """One span for a small micro-batch, up to `readers` of about equal rows for a large one."""
@@ -188,7 +191,7 @@ class HostReader(DataSourceStreamReader):
         for name, hosted in self._versions.read(end[PLAN]).flows.items():
             first = {key: start.get(position_name(name, key), hosted.begin_at(key)) for key in hosted.keys}
             last = {key: end[position_name(name, key)] for key in hosted.keys}
-            mine = questions.get(asked_name(hosted.flow, hosted.run), [])
+            mine = [] if hosted.past else questions.get(asked_name(hosted.flow, hosted.run), [])
             count = start.get(count_name(name), hosted.begin_count)
             drains = hosted.drains_after(count) and end[count_name(name)] > count
             if (first == last and not mine and not drains) or name in out:
@@ -234,8 +237,12 @@ class HostReader(DataSourceStreamReader):
         known, found = self._versions.read(before).flows, list[tuple[int, int, str, str]]()
         for name, hosted in self._versions.read(now).flows.items():
             stages = range(1, hosted.stages + 1)
+            if hosted.past:
+                continue  # its state is beside that of the flow, which changes behind it
             if name not in known:
                 found += [(label, stage, name, DROPPED) for stage in hosted.drops for label in hosted.labels]
+                here = () if hosted.takes is None else stages
+                found += [(label, stage, name, TAKEN) for stage in here for label in hosted.labels]
                 here = stages if hosted.comes_from else ()
                 found += [(label, stage, name, COMING) for stage in here for label in hosted.labels]
             elif hosted.leaves_for and not known[name].leaves_for:

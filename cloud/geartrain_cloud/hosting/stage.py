@@ -17,7 +17,17 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from geartrain.errors import LedgerError
-from geartrain_cloud.hosting.offsets import ANSWER, ASKED, COMING, DRAINED, DROPPED, EMPTIED, LEAVING, TALLY
+from geartrain_cloud.hosting.offsets import (
+    ANSWER,
+    ASKED,
+    COMING,
+    DRAINED,
+    DROPPED,
+    EMPTIED,
+    LEAVING,
+    TAKEN,
+    TALLY,
+)
 from geartrain_cloud.hosting.places import HostPlaces
 
 if TYPE_CHECKING:
@@ -47,6 +57,8 @@ class HostStage(StatefulProcessor):
                 self._state.clear()
             elif row.stage == self._number and row.stream == DROPPED:
                 self._drop(row)
+            elif row.stage == self._number and row.stream == TAKEN:
+                self._take(row)
             elif row.stage == self._number and row.stream in (LEAVING, COMING):
                 self._move(row)
             elif row.stage == self._number and row.stream == DRAINED:
@@ -71,6 +83,13 @@ class HostStage(StatefulProcessor):
         forgotten = forget_steps(self._state, hosted.drops[self._number])
         workshop.note_dropped(hosted, f"{self._number}.{row.shard}", forgotten)
 
+    def _take(self, row: Row) -> None:
+        """Take what steps that are new have kept beside the state of the slot, while they read the past."""
+        from geartrain_cloud.spark.buckets import take_beside
+
+        hosted = self._opened().version(row.sequence).flows[row.flow]
+        take_beside(self._state, hosted.takes or ())
+
     def _move(self, row: Row) -> None:
         """Write what a slot keeps, or take what former slots have written of its keys."""
         from geartrain_cloud.hosting.moving import take_state, write_state
@@ -88,6 +107,7 @@ class HostStage(StatefulProcessor):
         return self._workshop
 
     def _run(self, rows: list[Row], *, drains: bool) -> Iterator[Row]:
+        from geartrain_cloud.spark.buckets import Beside
         from geartrain_cloud.spark.embedded import EmbeddedFragment
         from geartrain_cloud.spark.rows import CLOCKS
         from geartrain_cloud.spark.tally import Tally
@@ -100,6 +120,7 @@ class HostStage(StatefulProcessor):
             )
         workshop = self._opened()
         hosted = workshop.version(tick.sequence).flows[tick.flow]
+        state = Beside(self._state) if hosted.past else self._state
         with workshop.running(hosted) as (query, dealing):
             goes_on = workshop.marks.goes_on
             tally = Tally(len(hosted.labels))
@@ -111,7 +132,7 @@ class HostStage(StatefulProcessor):
             )
             found = [
                 (row, dealing.named(row.stage, row.stream, row.packed))
-                for row in fragment.run(self._state, iter(rows), hosted.drains if drains else ())
+                for row in fragment.run(state, iter(rows), hosted.drains if drains else ())
             ]
         for row, packed in found:
             shard = row.shard if row.stage else self._sinks[row.shard % len(self._sinks)]

@@ -16,7 +16,7 @@ from geartrain.adapters.files import write_private
 from geartrain.ports import StateSize
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.hosting.group import Group
-from geartrain_cloud.hosting.offsets import position_name
+from geartrain_cloud.hosting.offsets import position_name, positions_by_name
 from geartrain_cloud.hosting.skew import Hottest
 from geartrain_cloud.hosting.versions import Hosted
 from geartrain_cloud.log.reader import LogReader
@@ -70,6 +70,8 @@ def describe(group: Group, log: LogReader, hosted: Hosted, newest: Mapping[str, 
     store, out = group.store(hosted.name), group.out.get(hosted.name)
     ran = group.writer.last
     positions = dict(out.positions) if out is not None else store.positions() if store is not None else {}
+    if hosted.past and out is None:  # its tables stand where it goes on
+        positions = positions_by_name(group.committed()).get(hosted.name, {})
     positions = {key: positions.get(key, hosted.begin_at(key)) for key in hosted.keys}
     said = log.clocks_at(hosted.flow, positions)
     clocks = {source: said.get(source, START_OF_TIME) for source in hosted.sources}
@@ -101,7 +103,7 @@ def describe(group: Group, log: LogReader, hosted: Hosted, newest: Mapping[str, 
         found.state, found.why = "out", store.tripped
     elif store is not None and store.held:
         found.state, found.why = "held", store.held
-    elif not found.lag and clocks and min(clocks.values()) == END_OF_TIME:
+    elif not found.lag and not hosted.past and clocks and min(clocks.values()) == END_OF_TIME:
         found.state = "finished"
     elif ran.offsets and not any(position_name(hosted.name, key) in ran.offsets for key in hosted.keys):
         found.state = "starting"

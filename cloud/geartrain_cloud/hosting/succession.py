@@ -74,10 +74,10 @@ class Succession:
             del self._next[key]
         for key, wanted in runs.items():
             hosted = self._groups.hosted(key)
-            if hosted is None or wanted.revision <= hosted.revision:
+            if hosted is None or (wanted.revision <= hosted.revision and not hosted.past):
                 self._next.pop(key, None)
                 continue
-            self._go_on(key, wanted, wanted.after(hosted.revision))
+            self._go_on(key, wanted, hosted.revision if hosted.past else wanted.after(hosted.revision))
 
     def _go_on(self, key: Key, wanted: WantedFlow, revision: int) -> None:
         plan, now = wanted.plan_of(revision), time.monotonic()
@@ -120,6 +120,9 @@ class Succession:
         if one is None:
             return
         why = one.why
+        if hosted.past:
+            found.why = "; ".join(filter(None, [found.why, why, "new steps read the log of before"]))
+            return
         if one.admission is not None:
             found.prepared = one.revision
             if not why and (missing := awaited(self._log, hosted, one.revision)):

@@ -10,6 +10,7 @@ follow one another, and a micro-batch names its version in its offsets, so it ru
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -18,6 +19,7 @@ from geartrain_cloud.hosting.errors import HostError
 from geartrain_cloud.hosting.offsets import generation_name
 from geartrain_cloud.spark.shards import shard_labels
 
+Past = Literal["", "above", "new"]
 FIRST = 1
 """The number of the version with which a group begins."""
 
@@ -40,6 +42,11 @@ class Hosted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     generation whose slots, `former_slots` of them, have written that; its own take it in its first micro-
     batch. forms: by task, the form of what the generation before has kept, where shards have not noted it;
     unread: by channel, behind which positions no step reads it.
+
+    past: `above` or `new` where it reads the log of before a revision for steps that are new in it, first for
+    those above them alone. Then its plan has only these, it keeps its state beside that of the flow, and ends
+    at `upto`; the flow goes on at `resumes`. takes: of the generation that does so, the steps whose state it
+    takes from there in its first micro-batch, None where there is none beside.
     """
 
     flow: str
@@ -69,6 +76,10 @@ class Hosted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     former_slots: int = 0
     forms: dict[str, str] = {}
     unread: dict[str, dict[str, int]] = {}
+    past: Past = ""
+    upto: dict[str, int] = {}
+    resumes: dict[str, int] = {}
+    takes: tuple[str, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -102,6 +113,7 @@ def dealt_anew(hosted: Hosted, positions: dict[str, int], count: int, labels: tu
         broadcasts=(),
         comes_from=hosted.name,
         former_slots=len(hosted.labels),
+        takes=None,
     )
 
 

@@ -34,7 +34,8 @@ class WantedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     force; cuts: those that devices may have beside `cut`, which is the base, each as text; without: the
     steps that are removed from the flow; drain: the steps that lose their state put out first what they hold;
     follows: the number of the one that it comes after, where those between never came into force, 0 for the
-    one before it.
+    one before it; begin: from where the steps `attached`, which are new in it, read the log: "" for the place
+    where it comes into force, `earliest`, or an event time in microseconds.
     """
 
     flow: str
@@ -47,6 +48,8 @@ class WantedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     without: tuple[str, ...] = ()
     drain: bool = False
     follows: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
+    begin: Annotated[str, msgspec.Meta(pattern=r"^(earliest|-?[0-9]{1,20})?$")] = ""
+    attached: tuple[str, ...] = ()
 
 
 class WantedFlow(WantedPlan, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -102,6 +105,7 @@ class WantedFlow(WantedPlan, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         asked += [Path(plan.bundle).name] if plan.bundle else []  # its hash, wherever the platform lies
         asked += [list(plan.cuts)] if plan.cuts else []
         asked += [["without", *plan.without]] if plan.without else []
+        asked += [["from", plan.begin, *plan.attached]] if plan.begin else []
         return sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()
 
 

@@ -98,7 +98,7 @@ class HostWriter:
             read = _rows_read(FlowLog(self._log, hosted.flow, hosted.channels), was, positions)
             portion = Portion(
                 count,
-                positions,
+                hosted.resumes if hosted.past else positions,
                 rows.get(name, {}),
                 sum(read.values()),
                 sum(count for channel, count in read.items() if channel not in _BESIDE),

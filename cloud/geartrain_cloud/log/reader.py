@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from geartrain.errors import LedgerError
 from geartrain.graph.graph import CLAIMS
+from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import Schema
 from geartrain_cloud.log.opening import has_tables, ledger_of
 from geartrain_cloud.log.rows import read_renumbered, read_schema, read_terms, read_totals
@@ -154,12 +155,29 @@ class LogReader:
             [(count,)] = ledger.execute(_ROWS_OF, place).fetchall()
         return int(count)
 
-    def removed(self, flow: str) -> int:
-        """How many entries of `flow` have lost their rows to retention."""
-        query = "SELECT count(*) FROM entries WHERE flow = ? AND kind = ?"
+    def removed(self, flow: str, after: Mapping[str, int] | None = None) -> int:
+        """How many entries of `flow` have lost their rows to retention; after: of those behind a position of
+        each partition, by key.
+        """
+        query = "SELECT partition, number FROM entries WHERE flow = ? AND kind = ?"
         with self._ledger() as ledger:
-            row = ledger.execute(query, (flow, EntryKind.REMOVED.value)).fetchone()
-        return int(row[0])
+            rows = ledger.execute(query, (flow, EntryKind.REMOVED.value)).fetchall()
+        places = after or {}
+        return sum(number > places.get(position_key(partition), 0) for partition, number in rows)
+
+    def before(self, flow: str, key: str, time_us: int, sources: Collection[str], upto: int) -> int:
+        """The last position, `upto` at most, at which the partition's clock of `sources` has not come to a
+        time; clocks never go back, so few entries are read.
+        """
+        low, high = 0, upto
+        while low < high:
+            middle = (low + high + 1) // 2
+            clocks = self.clocks(flow, key, middle)
+            if min((clocks.get(source, START_OF_TIME) for source in sources), default=time_us) < time_us:
+                low = middle
+            else:
+                high = middle - 1
+        return low
 
     def _entries(self, flow: str, partition: int, after: int, upto: int) -> list[Entry]:
         query = SELECT_ENTRIES + AT_PLACE + "AND number > ? AND number <= ? ORDER BY number"

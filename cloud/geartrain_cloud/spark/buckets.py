@@ -79,11 +79,80 @@ class StateMap(Protocol):
         """Set the value of `key`."""
         ...
 
+    def removeKey(self, key: tuple[int]) -> None:  # noqa: N802
+        """Have no value of `key`."""
+        ...
+
+
+_BESIDE = -2
+"""From this key of the map down lies what is kept beside the state of a shard, its place first."""
+
+
+class Beside:
+    """A second state of a shard in the same map, kept beside the first until `take_beside` (a `StateMap`)."""
+
+    def __init__(self, state: StateMap) -> None:
+        self._state = state
+
+    def getValue(self, key: tuple[int]) -> tuple[Any, ...] | None:  # noqa: N802
+        """The value of `key`, None where there is none."""
+        return self._state.getValue((_mirrored(key[0]),))
+
+    def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """All keys with their values."""
+        for (number,), value in self._state.iterator():
+            if number <= _BESIDE:
+                yield (_mirrored(number),), value
+
+    def updateValue(self, key: tuple[int], value: tuple[bytes]) -> None:  # noqa: N802
+        """Set the value of `key`."""
+        self._state.updateValue((_mirrored(key[0]),), value)
+
+    def removeKey(self, key: tuple[int]) -> None:  # noqa: N802
+        """Have no value of `key`."""
+        self._state.removeKey((_mirrored(key[0]),))
+
+
+def _mirrored(number: int) -> int:
+    return _BESIDE + _PLACE - number
+
+
+def take_beside(state: StateMap, steps: Collection[str]) -> int:
+    """Have a shard keep what was kept beside its state of some steps, of which it keeps nothing; all else
+    that was kept there is forgotten. How many cells these are.
+    """
+    beside, count = Beside(state), 0
+    held = list(beside.iterator())
+    raw = state.getValue((_PLACE,))
+    place = _Place(size=0) if raw is None else _decode_place(bytes(raw[0]))
+    for key, (packed,) in held:
+        if key[0] == _PLACE:
+            other = _decode_place(bytes(packed))
+            place.due |= {step: due for step, due in other.due.items() if step in steps}
+            place.forms |= {step: form for step, form in other.forms.items() if step in steps}
+            for source, clock in other.clocks.items():  # both have come as far
+                place.clocks[source] = max(place.clocks.get(source, clock), clock)
+        elif taken := {step: c for step, c in _decode_bucket(bytes(packed)).items() if step in steps and c}:
+            here = state.getValue(key)
+            before = b"" if here is None else bytes(here[0])
+            cells = {} if here is None else _decode_bucket(before)
+            encoded = _encode(cells | taken)
+            state.updateValue(key, (encoded,))
+            place.size += len(encoded) - len(before) if place.size >= 0 else 0
+            count += sum(map(len, taken.values()))
+    for key, _ in held:
+        beside.removeKey(key)
+    if held:
+        state.updateValue((_PLACE,), (_encode(place),))
+    return count
+
 
 def forget_steps(state: StateMap, steps: Collection[str]) -> dict[str, int]:
     """Forget all cells of some steps of a shard; how many each had, by step."""
     forgotten, place, size = dict.fromkeys(steps, 0), None, 0
     for (number,), (raw,) in list(state.iterator()):
+        if number <= _BESIDE:
+            continue
         if number == _PLACE:
             place = _decode_place(bytes(raw))
             continue

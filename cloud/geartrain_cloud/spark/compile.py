@@ -10,7 +10,7 @@ step above it runs in both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, GIVEN, LATE, STATE, Graph, Step
@@ -109,6 +109,32 @@ def hosted_query(plan: Plan) -> Query:
     names = (*sinks, *down, *((GIVEN,) if CLAIMS in channels else ()), DEAD_LETTERS, LATE)
     owned = cloud | {channel.stream for channel in plan.channels}
     return Query(HOSTED, graph, channels, direct, stages, owned, names, variants=_variants(plan))
+
+
+def part_of(query: Query, steps: frozenset[str], owned: frozenset[str]) -> Query:
+    """Some steps of a hosted query alone, with no dead letters but those of `owned`; `steps` has all that
+    stand above them in the cloud.
+    """
+    graph = query.graph
+    numbers = {step: stage.number for stage in query.stages for step in stage.steps}
+    direct = {channel: tuple(s for s in sinks if s in steps) for channel, sinks in query.direct.items()}
+    channels = {
+        channel: kind
+        for channel, kind in query.channels.items()
+        if channel not in (DEAD_LETTERS, LATE, STATE, CLAIMS)
+        and any(reader.id in steps for reader in graph.consumers(query.entry(channel)))
+    }
+    stages = make_stages(graph, steps & numbers.keys(), numbers, len(query.stages) - 1)
+    sinks = tuple(sink for sink in query.sinks if sink in steps)
+    return replace(
+        query,
+        channels=channels,
+        direct={channel: direct[channel] for channel in channels},
+        stages=stages,
+        owned=owned,
+        sinks=(*sinks, DEAD_LETTERS, LATE),
+        variants={channel: one for channel, one in query.variants.items() if channel in channels},
+    )
 
 
 def _native_query(plan: Plan, step: str, taken: frozenset[str]) -> Query:

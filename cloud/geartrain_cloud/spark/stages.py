@@ -64,9 +64,11 @@ class Relay(Plain, frozen=True):
         return lambda batch: batch
 
 
-def make_stages(graph: Graph, steps: frozenset[str], numbers: Mapping[str, int]) -> tuple[Stage, ...]:
-    """The stages of the query that runs `steps`, from 0 up; a stage may have no steps."""
-    last = max((numbers[s] for s in steps), default=0)
+def make_stages(
+    graph: Graph, steps: frozenset[str], numbers: Mapping[str, int], least: int = 0
+) -> tuple[Stage, ...]:
+    """The stages of the query that runs `steps`, from 0 up to `least` or more; a stage may have no steps."""
+    last = max((least, *(numbers[s] for s in steps)))
     chosen = [frozenset(s for s in steps if numbers[s] == number) for number in range(last + 1)]
     return (
         Stage(0, graph, chosen[0]),

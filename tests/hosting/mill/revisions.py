@@ -29,9 +29,11 @@ def make(
     again: bool = False,
     as_text: bool = False,
     seen: bool = False,
+    later: bool = False,
 ) -> Flow:
     """The sums of sensors; levels: with a step behind another shuffle; windows: with one beside, too; again:
-    with a third shuffle; as_text: with counts that no table of the others can hold; seen: with a broadcast.
+    with a third shuffle; as_text: with counts that no table of the others can hold; seen: with a broadcast;
+    later: with steps that nothing else reads, below readings and below sums.
     """
     flow = Flow("river")
     readings = flow.source("readings", TestingSource[Reading](), out=Reading, partitioned_by="sensor")
@@ -47,6 +49,12 @@ def make(
     if windows:
         seconds = readings.key_by("sensor", name="by_name").window(tumbling(timedelta(seconds=1)))
         seconds.aggregate("per_second", out=Second, readings=agg.count()).sink("second", Table("second"))
+    if later:
+        sums.key_by("count", name="by_count_too").process("levels_too", Counting()).sink(
+            "level_too", Table("level_too")
+        )
+        whole = readings.key_by("sensor", name="by_name").window(tumbling(timedelta(seconds=1)))
+        whole.aggregate("per_second", out=Second, readings=agg.count()).sink("second", Table("second"))
     if seen:
         readings.broadcast("looked", readings, sensors_so_far, key="sensor").sink("seen", Table("seen"))
     return flow
@@ -85,3 +93,4 @@ deep = make(0.25, levels=True, windows=False, again=True)
 counts_as_text = make(0.5, levels=True, windows=False, as_text=True)
 both = make(0.25, levels=True, windows=True)
 with_table = make(0.25, levels=True, windows=True, seen=True)
+with_more = make(0.5, levels=True, windows=False, later=True)
