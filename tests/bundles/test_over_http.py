@@ -357,7 +357,7 @@ def check_named_steps(world: World) -> None:
         (("attach", "heat", more, "other"), "not named: again attached"),
         (("attach", "heat", more, "again", "all"), "would not be attached by this flow: all"),
         (("replace", "heat", more, "all"), "otherwise than asked: again attached"),
-        (("attach", "heat", more, "again", "--from", "earliest"), "from earliest: a step that is attached"),
+        (("attach", "heat", more, "again", "--from", "soon"), "--from soon: write now, earliest or a time"),
         (("remove", "heat", "again"), "has no step 'again'"),
         (("remove", "heat", "all"), "no sink would be left"),
     ):

@@ -41,6 +41,14 @@ NewCut = Annotated[
     str,
     typer.Option("--cut", metavar="edge|STEP,...", help="Put these new steps on devices, with all above."),
 ]
+Begin = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="now|earliest|TIME",
+        help="Where new steps begin to read the log; a time is an event time, by the log's clock.",
+    ),
+]
 NewFlow = Annotated[
     str, typer.Argument(metavar="MODULE:FLOW|FOLDER", help="The app's flow, or its project, as it is now.")
 ]
@@ -59,6 +67,7 @@ def update(
     drop_state: DropState = None,
     only: Only = None,
     drain: Drain = False,
+    begin: Begin = "now",
     cut: NewCut = "",
     key: SigningKey = None,
     wait: Wait = True,
@@ -71,13 +80,13 @@ def update(
 
     Code of an equal flow takes the place of its code. Where steps differ, that is the app's next revision,
     which comes into force at one place of its log. Each device that gets other steps goes over to them at a
-    commit, once the data centre has; those that are out of contact do so when they come.
+    commit, once the data centre has; those that are out of contact do so when they come. Steps that are new
+    begin there too; with --from they first read the log from another place on.
 
     \b
     Examples:
       gear update heat ./my-project --dry-run
-      gear update heat ./my-project
-      gear update heat ./my-project --only attach
+      gear update heat ./my-project --only attach --from earliest
       gear update heat ./my-project --cut calm
       gear update heat my_flow:flow --key alice --drop-state highest
     """
@@ -88,6 +97,7 @@ def update(
         *(tuple(drop_state or ()), dry_run, seconds_of(wait, timeout), json, edits),
         drain=drain,
         cut=cut,
+        begin=begin,
     )
     update_app(platform_at(url, state), app, flow, key, wishes)
 
@@ -97,12 +107,7 @@ def attach(
     app: AppName,
     flow: NewFlow,
     steps: Annotated[list[str], typer.Argument(metavar="STEP", help="The new steps, by their ids.")],
-    begin: Annotated[
-        str,
-        typer.Option(
-            "--from", metavar="now|earliest|TIME", help="With which records they begin. Only now is taken."
-        ),
-    ] = "now",
+    begin: Begin = "now",
     cut: NewCut = "",
     dry_run: DryRun = False,
     key: SigningKey = None,
@@ -115,19 +120,23 @@ def attach(
     """Have an app go on with new steps of its flow, and with nothing else that is new; name all of them.
 
     It is gear update, refused where any other step would change. The steps begin empty, with the first record
-    after the update.
+    after the update. With --from they read the log first: all of it, or from where its clock came to a time.
+    What they make of it comes into their tables once, and the app's other results wait meanwhile.
 
     \b
     Examples:
       gear attach heat ./my-project means means_table --dry-run
+      gear attach heat ./my-project means means_table --from earliest
+      gear attach heat ./my-project means means_table --from 2026-01-05T09:00:00Z
       gear attach heat my_flow:flow means means_table
     """
-    from geartrain_client.cli.updating import ChangeWishes, attach_steps
+    from geartrain_client.cli.updating import ChangeWishes, update_app
 
+    edits = (_DONE[Edit.ATTACH],)
     wishes = ChangeWishes(
-        (), dry_run, seconds_of(wait, timeout), json, (_DONE[Edit.ATTACH],), tuple(steps), cut=cut
+        *((), dry_run, seconds_of(wait, timeout), json, edits, tuple(steps)), cut=cut, begin=begin
     )
-    attach_steps(platform_at(url, state), app, flow, key, begin, wishes)
+    update_app(platform_at(url, state), app, flow, key, wishes)
 
 
 @changes_app.command("replace", short_help="Have an app go on with other code or options of steps.")

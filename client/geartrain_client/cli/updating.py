@@ -37,6 +37,7 @@ class ChangeWishes:
     """What the user asked for. drop: the steps that are to keep nothing; only: what may become of steps, all
     where it names nothing; steps: which alone may change, all where it names none; drain: steps that lose
     their state put out first what they hold; cut: the app's, with new steps on the devices, "" for none;
+    begin: where new steps begin to read the log: `now`, `earliest` or a time;
     dry_run: only to be told what would change; seconds: how long to wait until it is done, None for not at
     all.
     """
@@ -49,6 +50,7 @@ class ChangeWishes:
     steps: tuple[str, ...] = ()
     drain: bool = False
     cut: str = ""
+    begin: str = "now"
 
 
 class _State(msgspec.Struct, frozen=True):
@@ -85,21 +87,17 @@ class _Revision(msgspec.Struct, frozen=True):
 
 def update_app(platform: Platform, name: str, flow: str, key: str | None, wishes: ChangeWishes) -> None:
     """Have the app go on with the flow as it is here; raises `GeartrainError`."""
-    _update(platform, name, flow, key, wishes, {})
-
-
-def attach_steps(
-    platform: Platform, name: str, flow: str, key: str | None, begin: str, wishes: ChangeWishes
-) -> None:
-    """Have the app go on with new steps, from what comes now on; raises `GeartrainError`. begin: with which
-    records they are to begin: `now`, `earliest` or a time.
-    """
+    begin = wishes.begin
     if begin not in ("now", "earliest"):
         try:
             parse_time(begin)
         except ValueError as error:
             raise ConfigError(f"--from {begin}: write now, earliest or a time: {error}") from None
-    _update(platform, name, flow, key, wishes, {} if begin == "now" else {"from": begin})
+    spec = flow_of(flow)
+    load_flow(spec).graph()
+    platform.get(f"/apps/{segment(name)}")  # nothing is signed for an app that is not there
+    sign_where_keys(platform, spec, name, key)
+    _change(platform, name, "update", {"flow": spec, "code": code_of(spec).hash}, wishes)
 
 
 def remove_steps(platform: Platform, name: str, steps: tuple[str, ...], wishes: ChangeWishes) -> None:
@@ -137,16 +135,6 @@ def _behind(one: _Revision) -> str:
     return ", ".join(one.behind[:DEVICES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _update(
-    platform: Platform, name: str, flow: str, key: str | None, wishes: ChangeWishes, more: dict[str, Any]
-) -> None:
-    spec = flow_of(flow)
-    load_flow(spec).graph()
-    platform.get(f"/apps/{segment(name)}")  # nothing is signed for an app that is not there
-    sign_where_keys(platform, spec, name, key)
-    _change(platform, name, "update", {"flow": spec, "code": code_of(spec).hash} | more, wishes)
-
-
 def _change(platform: Platform, name: str, verb: str, body: dict[str, Any], wishes: ChangeWishes) -> None:
     if wishes.drop:
         body |= {"drop_state": list(wishes.drop)}
@@ -156,6 +144,8 @@ def _change(platform: Platform, name: str, verb: str, body: dict[str, Any], wish
         body |= {"drain": True}
     if wishes.cut:
         body |= {"cut": wishes.cut}
+    if wishes.begin != "now":
+        body |= {"from": wishes.begin}
     if wishes.steps:
         body |= {"steps": list(wishes.steps)}
     asked = body | ({"dry_run": True} if wishes.dry_run else {})

@@ -270,7 +270,8 @@ class Apps:
                 raise ConflictError(f"app {name} has had another update meanwhile: look, and ask again")
             held = found.outline
             crossed = {"follows": held.follows, "drain": held.drain, "crosses": held.crosses}
-            kept = replace(outline, former=replace(held, former=None), **crossed)
+            past = {"begin": held.begin, "attached": held.attached}
+            kept = replace(outline, former=replace(held, former=None), **crossed, **past)
             database.execute(
                 "UPDATE instances SET outline = ?, attempt = attempt + 1, state = ?, why = '', "
                 "changed_us = ? WHERE instance = ?",

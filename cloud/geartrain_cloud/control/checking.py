@@ -27,6 +27,7 @@ from geartrain.operators.windowed import pinned
 from geartrain.planning import Plan
 from geartrain.planning.cuts import Cut, choose_cut
 from geartrain.planning.mixed import make_mixed_plan
+from geartrain.planning.past import past_of
 from geartrain.planning.properties import derive_properties
 from geartrain.planning.shuffles import stage_numbers
 from geartrain.planning.splitting import with_partials
@@ -50,6 +51,7 @@ from geartrain_cloud.control.model import Channel, Options, Outline, SourceOutli
 from geartrain_cloud.sinks.evolution import evolutions
 from geartrain_cloud.sinks.layout import Layout, TableError
 from geartrain_cloud.sinks.opening import OutgoingSink, sink_places
+from geartrain_cloud.spark.compile import hosted_query, part_of
 
 QUESTION_BYTES_MAX = 4 << 20
 _OWNERS = ("declared", "task", "table")
@@ -67,7 +69,7 @@ class Question(msgspec.Struct, frozen=True):
     keeps_flow: only cuts are to change; without: the steps that are removed from the flow; sent: the channels
     by which devices send, or have sent; wider: a cut with steps for the devices that the app does not have
     yet, "" for none; is_back: to have what it had, as far as that can be; climbs: the ladder of cuts
-    is wanted.
+    is wanted; reads_past: the steps that it attaches are to read the log of before.
     """
 
     flow: str
@@ -88,13 +90,25 @@ class Question(msgspec.Struct, frozen=True):
     wider: str = ""
     is_back: bool = False
     climbs: bool = False
+    reads_past: bool = False
+
+
+class PastFound(msgspec.Struct, frozen=True):
+    """What attached steps need of the log of before: channels, each with the step whose output it is; keeps:
+    the steps above them that keep state; sources: those above; refused: why it cannot be, a sentence.
+    """
+
+    channels: dict[str, str] = {}
+    keeps: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    refused: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True):
     """What it is, with options as they were converted; or why it is refused. differs: in what the flow that
     is installed here is another than that of who submits. change: what becomes of the app that runs; cut: the
     one that was made; found: what the wishes come to, each at its place; is_same: the data centre's part is
-    that of the app that runs; ladder: where it was asked for.
+    that of the app that runs; ladder and past: where these were asked for.
     """
 
     outline: Outline | None = None
@@ -107,6 +121,7 @@ class Answer(msgspec.Struct, frozen=True):
     found: tuple[CutFound, ...] = ()
     is_same: bool = False
     ladder: Ladder | None = None
+    past: PastFound | None = None
 
 
 def main() -> int:
@@ -166,7 +181,7 @@ def check(question: Question) -> Answer:
         cuts=cuts,
         without=question.without,
     )
-    change, is_same = None, False
+    change, is_same, past = None, False, None
     if running is not None:
         is_same = not differences(replace(running, code=revision.code), revision)
         of_devices = frozenset() if question.keeps_flow else devices | ran if cuts else None
@@ -174,9 +189,25 @@ def check(question: Question) -> Answer:
         change = change_of(running, revision, drop, laid, evolution, of_devices)
         refusals = () if question.keeps_flow else _unread(question, running, known)
         change = replace(change, refusals=(*change.refusals, *refusals))
+        past = _past(plan, change, devices) if question.reads_past else None
     rungs = ladder_of(whole, base, cuts) if question.climbs else None
     options = _as_data(whole, plain)
-    return Answer(outline, options, per_device, "", "", change, question.cut, found, is_same, rungs)
+    return Answer(outline, options, per_device, "", "", change, question.cut, found, is_same, rungs, past)
+
+
+def _past(plan: Plan, change: Change, on_devices: frozenset[str]) -> PastFound:
+    """What the steps that a change attaches need of the log of before."""
+    attached = [one.step for one in change.steps if one.what == "attached"]
+    try:
+        found = past_of(plan, attached, on_devices)
+    except PlacementError as error:
+        return PastFound(refused=str(error))
+    query = part_of(hosted_query(plan), found.new | found.above, found.new)
+    return PastFound(
+        {channel: query.stream(channel) for channel in query.channels},
+        tuple(sorted(step for step in found.above if plan.graph[step].operator.stateful)),
+        tuple(sorted(found.sources)),
+    )
 
 
 def _check_histories(graph: Graph) -> None:

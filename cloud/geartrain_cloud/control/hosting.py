@@ -136,6 +136,7 @@ def _plan(places: PlatformPlaces, instance: Instance, one: Instance | Planned) -
         **({"without": list(one.outline.without)} if one.outline.without else {}),
         **({"drain": True} if one.outline.drain else {}),
         **({"follows": one.outline.follows} if one.outline.follows else {}),
+        **({"begin": one.outline.begin, "attached": list(one.outline.attached)} if one.outline.begin else {}),
     }
 
 

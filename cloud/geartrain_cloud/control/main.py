@@ -130,14 +130,14 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         def host(instance: str) -> HostReport:
             return read_hosted(places)[1].get(instance, HostReport())
 
-        updates = Updates(store, Loader(), trust, changed.set, host, clock.now_us, has_joined)
-        cuts = Cuts(store, updates.load, trust, changed.set, host, clock.now_us)
+        given = store, Loader(), trust, changed.set, host, clock.now_us
+        updates = Updates(*given, has_joined, places.log)
+        cuts = Cuts(store, updates.load, *given[2:])
         api = Api(store, updates.load, observer, changed.set, updates, enrolment)
         asking = DeviceQuestions(clock)
         questions = Questions(store, QuestionFolder(places.questions), clock, asking)
         rounds, secret = _secrets(store, places, changed.set, enrolment, clock)
-        streams = _streams(store, places)
-        pauses = Pauses(places, clock)
+        streams, pauses = _streams(store, places), Pauses(places, clock)
         purging = Purging(store, config, clock, changed.set, pauses, enrolment)
         beside = _beside_the_path(config, store, clock, pauses)
         own = [Scales(store, changed.set, host), Agents(store, trust, changed.set, has_joined)]

@@ -95,8 +95,9 @@ class Outline(msgspec.Struct, frozen=True):
     that devices may have beside it; without: the steps that were removed from the flow,
     with what hangs below them; drain: steps that lose their state by it put out first what they hold;
     follows: the number of the revision that it comes after where it passes over others, else 0; crosses:
-    devices go over to it at a commit, once it is in force. channels: also those of former revisions, by which
-    devices send that have not gone over.
+    devices go over to it at a commit, once it is in force; begin: from where the steps `attached`, which are
+    new in it, read the log, "" for the place where it comes into force. channels: also those of former
+    revisions, by which devices send that have not gone over.
     """
 
     flow: str
@@ -115,6 +116,8 @@ class Outline(msgspec.Struct, frozen=True):
     without: tuple[str, ...] = ()
     drain: bool = False
     crosses: bool = False
+    begin: str = ""
+    attached: tuple[str, ...] = ()
 
     @property
     def sends(self) -> bool:

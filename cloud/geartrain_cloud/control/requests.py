@@ -250,9 +250,10 @@ class UpdateBody(_Body, frozen=True):
 
     dry_run: only tell what would change; drop_state: the steps that are to keep nothing; only: what may
     become of steps, all where it names nothing; steps: those that may change, all where it names none;
-    without: steps that are to leave the flow that the app runs, with what hangs below them; from: with which
-    records attached steps begin; drain: steps that lose their state put out first what they hold; cut: the
-    app's, with new steps on the devices, "" to have these in the data centre where they can.
+    without: steps that are to leave the flow that the app runs, with what hangs below them; from: where
+    attached steps begin to read the log, `now`, `earliest` or an event time; drain: steps that lose their
+    state put out first what they hold; cut: the app's, with new steps on the devices, "" to have these in the
+    data centre where they can.
     """
 
     flow: str

@@ -10,6 +10,7 @@ sentence that names what differs.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.model import Instance, Options, Outline, Planned
 from geartrain_cloud.control.moving_state import StateSizes
+from geartrain_cloud.control.past import PastLog, begin_of
 from geartrain_cloud.control.requests import (
     RevisionsQuery,
     RollbackBody,
@@ -46,10 +48,7 @@ from geartrain_cloud.control.trust import Trust
 HASH_CHARS = 64
 NAMED_MAX = 100
 """Devices that an answer names; it counts all."""
-FROM = (
-    "from {}: a step that is attached begins with what comes after the update, and the log of before is not "
-    "read for it: begin from now, and have gear fetch bring the records of before"
-)
+NOTHING_NEW = "from {}: this flow has no step that is new: leave it out"
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -85,11 +84,13 @@ class Updates:
         host: Callable[[str], HostReport],
         now_us: Callable[[], int],
         has_joined: Callable[[str], bool] | None = None,
+        log: Path | None = None,
     ) -> None:
         """`load`: checks a flow in a process of its own; `changed`: called after each change; `host`: what
         the Spark host says of an instance; `now_us`: the wall clock, microseconds; `has_joined`: whether a
-        device runs signed bundles alone, None where none does.
+        device runs signed bundles alone, None where none does; log: ingest's folder.
         """
+        self._past_log = PastLog(log)
         self.load, self._store, self._trust, self._changed = load, store, trust, changed
         self._host, self._now_us, self._has_joined = host, now_us, has_joined
 
@@ -125,8 +126,7 @@ class Updates:
             raise ConflictError(
                 f"app {instance.name} runs {instance.flow}, not {body.flow}: submit that under another name"
             )
-        if body.from_ != "now":
-            raise InvalidError(FROM.format(body.from_))
+        begin = begin_of(body.from_)
         target = Target(body.flow, body.code, instance.options, instance.device_options, (), body.cut)
         if body.without:
             if body.code != instance.outline.code:
@@ -135,7 +135,7 @@ class Updates:
                 )
             left = dict.fromkeys((*instance.outline.without, *body.without))
             target = replace(target, without=tuple(left))
-        outline, checked = await self._load(instance, target, body.drop_state)
+        outline, checked = await self._load(instance, target, body.drop_state, begin=begin)
         return self._go_over(instance, outline, checked, body, key, asked)
 
     @route(
@@ -216,9 +216,11 @@ class Updates:
         *,
         passes: bool = False,
         is_back: bool = False,
+        begin: str = "",
     ) -> tuple[Outline, Checked]:
         """What the flow is, cut as the app that runs; raises `ControlError`. passes: the app goes back over a
-        revision that never came into force, which may have the same code; is_back: to what it ran.
+        revision that never came into force, which may have the same code; is_back: to what it ran; begin:
+        from where new steps read the log.
         """
         bundle = self._trust.folder_of(target.code)
         is_signed_now = bool(bundle) and not instance.outline.bundled
@@ -243,6 +245,7 @@ class Updates:
             sent=tuple(instance.outline.channels),
             wider=target.cut,
             is_back=is_back,
+            reads_past=bool(begin),
         )
         checked = await self.load(question)
         outline = checked.outline
@@ -252,7 +255,7 @@ class Updates:
                 "machine: make keys with gear key new, or install it there"
             )
         self.check_reaches(target.flow, outline, self._store.desired.running(instance.instance))
-        return outline, checked
+        return replace(outline, begin=begin), checked
 
     def _go_over(
         self,
@@ -273,7 +276,10 @@ class Updates:
             outline = replace(outline, follows=passed.number)
         if not is_equal:
             drains = isinstance(body, UpdateBody) and body.drain
-            outline = replace(outline, drain=drains, crosses=change.crosses)
+            new = tuple(one.step for one in change.steps if one.what == "attached") if outline.begin else ()
+            outline = replace(outline, drain=drains, crosses=change.crosses, attached=new)
+        elif outline.begin and isinstance(body, UpdateBody):
+            raise ConflictError(NOTHING_NEW.format(body.from_))
         number = instance.revision + (not is_equal)
         said = {
             "name": instance.name,
@@ -287,6 +293,8 @@ class Updates:
             "state": self._state_of(instance, change, was),
         }
         refusals = [] if is_equal else self._in_the_way(instance, outline, change, (was, now))
+        former = self._store.revisions.in_force_before(instance)
+        refusals += self._past_log.lacks(instance, former, outline.begin, checked.past)
         if isinstance(body, UpdateBody):
             refusals += unasked(change, body.only, body.steps)
             refusals += unchanged(change, body.only, body.steps, {step.id for step in now.steps})
