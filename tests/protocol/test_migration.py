@@ -71,7 +71,8 @@ class Idle(Task[Reading, Reading]):
 
 
 def timed_cell(state: Any) -> bytes:
-    kind = cell_type(None if state is None else type(state))
+    of: Any = None if state is None else type(state)
+    kind = cell_type(of)
     cell = kind(state=state, timers=[70, 40], touched=30, placed_time=20, placed=2)
     return saved_cell(40, msgspec.msgpack.encode(cell))
 

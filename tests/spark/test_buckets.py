@@ -137,9 +137,9 @@ def test_a_shard_knows_how_many_cells_it_keeps_of_each_step() -> None:
             if gone and rng.random() < 0.5:
                 saved.drop(*at)
         if turn == 20:
-            assert saved.bring("a", "one", lambda former, one: one) == 0
+            assert saved.bring("a", "one", "one", {"a": _grown}) == 0
         if turn == 25:
-            saved.bring("a", "two", _grown)
+            saved.bring("a", "two", "one", {"a": _grown})
         saved.save(changes)
         assert saved.kept == BucketState(state, 3).kept == kept(state), turn
     assert forget_steps(state, ["a"])["a"] > 0

@@ -102,7 +102,7 @@ class Observer:
             "url": self._url(),
             "state": str(self._places.folder),
             "processes": [
-                self._process(name, one, measured.get(one.get("pid"), GONE)) for name, one in found.items()
+                self._process(name, one, measured.get(one.get("pid", 0), GONE)) for name, one in found.items()
             ],
         }
 

@@ -43,8 +43,8 @@ def _state_behind_records(patches: Patches) -> None:
     waiting: dict[int, Any] = {}
 
     def make_moved(right: Any) -> Any:
-        def stash(sealer: Sealer, cells: Any, progress: Any) -> Any:
-            waiting[id(sealer)] = (sealer, dict(cells))
+        def stash(sealer: Sealer, cells: Any, forms: Any, progress: Any) -> Any:
+            waiting[id(sealer)] = (dict(cells), forms)
             return []
 
         return stash
@@ -53,7 +53,8 @@ def _state_behind_records(patches: Patches) -> None:
         def number(sealer: Sealer, parts: Any, before: Any, after: Any, dropped: Any = None) -> Any:
             batches = right(sealer, parts, before, after, dropped)
             if parts and id(sealer) in waiting:
-                batches += moved(sealer, waiting.pop(id(sealer))[1], after)
+                cells, forms = waiting.pop(id(sealer))
+                batches += moved(sealer, cells, forms, after)
             return batches
 
         return number
