@@ -13,7 +13,7 @@ from geartrain_cloud.hosting import past, prepare
 from geartrain_cloud.hosting.source import HostReader
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.spark import buckets
-from geartrain_cloud.spark.buckets import StateMap, take_beside
+from geartrain_cloud.spark.buckets import ShrinkingMap, take_beside
 from geartrain_cloud.spark.compile import Query, part_of
 from tests.hosting import in_process
 from tests.hosting.in_process import check_flow
@@ -24,7 +24,7 @@ def take_no_state(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_the_state_of_steps_above(patch: pytest.MonkeyPatch) -> None:
-    def all_of(state: StateMap, _: Collection[str]) -> int:
+    def all_of(state: ShrinkingMap, _: Collection[str]) -> int:
         found = {
             step
             for (number,), (raw,) in buckets.Beside(state).iterator()
@@ -37,7 +37,7 @@ def take_the_state_of_steps_above(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_due_times(patch: pytest.MonkeyPatch) -> None:
-    def forgetful(state: StateMap, steps: Collection[str]) -> int:
+    def forgetful(state: ShrinkingMap, steps: Collection[str]) -> int:
         count, place = take_beside(state, steps), state.getValue((buckets._PLACE,))
         if place is not None:
             held = buckets._decode_place(bytes(place[0]))

@@ -13,10 +13,12 @@ from geartrain.state.keyed import NEVER
 from geartrain_cloud.spark.buckets import (
     _PLACE,
     BUCKETS,
+    Beside,
     BucketState,
     forget_steps,
     join_state,
     split_state,
+    take_beside,
 )
 from geartrain_simulation.fleet.stage_run import StateMap
 
@@ -175,3 +177,18 @@ def test_a_shard_knows_how_many_bytes_it_keeps() -> None:
         taken = StateMap()
         join_state(taken, [part])
         assert BucketState(taken, 2).size == held(taken) > 0
+
+
+class Shrinking(StateMap):
+    """A shard's map that keys are taken from, too."""
+
+    def removeKey(self, key: tuple[int]) -> None:  # noqa: N802
+        self.values.pop(key[0], None)
+
+
+def test_a_shard_knows_how_much_it_keeps_of_steps_that_it_took_from_beside() -> None:
+    state, key = Shrinking(), encode_key("one")
+    BucketState(state, 3).save({("old", key): cell(NEVER, b"xyz")})
+    BucketState(Beside(state), 3).save({("new", key): cell(NEVER, b"z"), ("above", key): cell(NEVER, b"")})
+    assert take_beside(state, ["new"]) == 1
+    assert BucketState(state, 3).kept == kept(state) == {"old": (1, 11), "new": (1, 9)}

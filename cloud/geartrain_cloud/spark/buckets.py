@@ -79,6 +79,10 @@ class StateMap(Protocol):
         """Set the value of `key`."""
         ...
 
+
+class ShrinkingMap(StateMap, Protocol):
+    """One that keys are taken from, too."""
+
     def removeKey(self, key: tuple[int]) -> None:  # noqa: N802
         """Have no value of `key`."""
         ...
@@ -91,7 +95,7 @@ _BESIDE = -2
 class Beside:
     """A second state of a shard in the same map, kept beside the first until `take_beside` (a `StateMap`)."""
 
-    def __init__(self, state: StateMap) -> None:
+    def __init__(self, state: ShrinkingMap) -> None:
         self._state = state
 
     def getValue(self, key: tuple[int]) -> tuple[Any, ...] | None:  # noqa: N802
@@ -117,7 +121,7 @@ def _mirrored(number: int) -> int:
     return _BESIDE + _PLACE - number
 
 
-def take_beside(state: StateMap, steps: Collection[str]) -> int:
+def take_beside(state: ShrinkingMap, steps: Collection[str]) -> int:
     """Have a shard keep what was kept beside its state of some steps, of which it keeps nothing; all else
     that was kept there is forgotten. How many cells these are.
     """
@@ -130,6 +134,10 @@ def take_beside(state: StateMap, steps: Collection[str]) -> int:
             other = _decode_place(bytes(packed))
             place.due |= {step: due for step, due in other.due.items() if step in steps}
             place.forms |= {step: form for step, form in other.forms.items() if step in steps}
+            if place.kept is not None and other.kept is not None:
+                place.kept |= {step: kept for step, kept in other.kept.items() if step in steps}
+            else:
+                place.kept = None  # the next save counts
             for source, clock in other.clocks.items():  # both have come as far
                 place.clocks[source] = max(place.clocks.get(source, clock), clock)
         elif taken := {step: c for step, c in _decode_bucket(bytes(packed)).items() if step in steps and c}:

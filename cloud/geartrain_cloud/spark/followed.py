@@ -162,6 +162,3 @@ class _Buckets:
 
     def updateValue(self, key: tuple[int], value: tuple[bytes]) -> None:  # noqa: N802
         self._values[key[0]] = value
-
-    def removeKey(self, key: tuple[int]) -> None:  # noqa: N802
-        self._values.pop(key[0], None)

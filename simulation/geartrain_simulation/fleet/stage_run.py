@@ -51,10 +51,6 @@ class StateMap:
         self.writes.append(key[0])
         self.values[key[0]] = value[0]
 
-    def removeKey(self, key: tuple[int]) -> None:  # noqa: N802
-        """Have no value of `key`."""
-        self.values.pop(key[0], None)
-
 
 def source_rows(
     rows: Iterable[LogRow], clocks: Mapping[str, int], *, heartbeat: bool = True
