@@ -8,6 +8,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,16 @@ import pytest
 from msgspec import structs
 from msgspec.structs import replace
 
+from geartrain import Flow, Table
 from geartrain.adapters.system import SystemClock
-from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, GIVEN, LATE
+from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, GIVEN, LATE, Graph
 from geartrain.planning import Plan, make_plan
 from geartrain.planning.mixed import make_mixed_plan
 from geartrain.planning.plan import claim_channel, given_channel, state_channel
 from geartrain.records.batch import Batch
 from geartrain.records.event_time import END_OF_TIME
-from geartrain.testing import SeededRandomness
+from geartrain.state.claims import HAS
+from geartrain.testing import SeededRandomness, TestingSource
 from geartrain.wire.envelope import Envelope, Header
 from geartrain_cloud.downlink.outbox import SqliteOutbox
 from geartrain_cloud.downlink.sender import OutboxSender, down_connection
@@ -31,17 +34,21 @@ from geartrain_cloud.log.arrow import to_table
 from geartrain_cloud.spark import claims
 from geartrain_cloud.spark.compile import HOSTED, hosted_query
 from geartrain_edge.agent.agent import Agent
+from geartrain_edge.agent.crossing import CLAIM, LastClaim
+from geartrain_edge.spool.spool import SqliteSpool
 from geartrain_simulation.fleet.stage_run import StageRun
 from tests.down.broker import MemoryBroker
 from tests.down.world import SETTINGS as SENDING
 from tests.edge.agents import SETTINGS, KilledError, MortalSpool, agent_of, run, until
-from tests.edge.flows import expected, items, plan_of
+from tests.edge.flows import Reading, Running, expected, items, plan_of
 from tests.edge.network import NaiveIngest, Troubles
 from tests.spark.case_log import columns_of
 from tests.spark.stage_run import records_of
 
 ROWS = 160
 ROUGH = Troubles(lose=0.1, double=0.1, delay=0.1, cut=0.01)
+MARKED = ("marks", "readings")
+"""The steps of a third cut, by which no state comes to the device."""
 HELD = replace(SETTINGS, base_cut=("cloud",), claim_ms=30_000)
 
 
@@ -72,11 +79,13 @@ class Cloud:
     sums: list[Any] = field(default_factory=list)
     deaf: bool = False
     """Whether claims are not read."""
+    more: tuple[str, ...] = ()
+    """The steps of one more cut that a device may have, none for no such."""
 
     def __post_init__(self) -> None:
         whole = self.edge.whole
         assert whole is not None
-        self.plan = make_mixed_plan(whole, "cloud", ["edge"])
+        self.plan = make_mixed_plan(whole, "cloud", ["edge", *([self.more] if self.more else [])])
         self.stages = StageRun(hosted_query(self.plan), random.Random(1))
         schema = given_channel(whole).schema
         channels = {GIVEN: NamedChannel(schema, HOSTED, is_timed=False)}
@@ -133,17 +142,37 @@ class Cloud:
         return store, OutboxSender("fleet", store, shared, clock, chance, SENDING)
 
 
-def cloud_of(folder: Path, troubles: Troubles | None = None) -> Cloud:
-    whole = plan_of(items(ROWS), "edge").whole
+def marked_graph() -> Graph:
+    """The flow of `plan_of` with a step more, which keeps nothing."""
+    flow = Flow("fleet")
+    source: TestingSource[Reading] = TestingSource(items=items(ROWS))
+    readings = flow.source("readings", source, out=Reading, partitioned_by="sensor")
+    readings.sink("levels", Table("levels"))
+    readings.key_by("sensor").process("totals", Running()).sink("sums", Table("sums", key=("sensor",)))
+    readings.map(marks).sink("marked", Table("marked"))
+    return flow.graph()
+
+
+def marks(reading: Reading) -> Reading:
+    return Reading(f"{reading.sensor} marked", reading.level)
+
+
+def cloud_of(
+    folder: Path,
+    troubles: Troubles | None = None,
+    more: tuple[str, ...] = (),
+    ingest: type[LoggingIngest] = LoggingIngest,
+) -> Cloud:
+    whole = marked_graph() if more else plan_of(items(ROWS), "edge").whole
     assert whole is not None
     edge, cloud = make_plan(whole, "edge", base="cloud"), make_plan(whole, "cloud")
-    ingest = LoggingIngest(cloud)
-    for plan in (edge, cloud):
-        ingest.add(plan)
+    taking = ingest(cloud)
+    for plan in (edge, cloud, *([make_plan(whole, more, base="cloud")] if more else [])):
+        taking.add(plan)
         beside = (state_channel(plan.graph), claim_channel(plan.graph))
-        for more in (beside[:1], beside[1:], beside):
-            ingest.add(structs.replace(plan, channels=(*plan.channels, *more)))
-    return Cloud(folder, edge, cloud, MemoryBroker({"d1": ingest}, troubles), ingest)
+        for several in (beside[:1], beside[1:], beside):
+            taking.add(structs.replace(plan, channels=(*plan.channels, *several)))
+    return Cloud(folder, edge, cloud, MemoryBroker({"d1": taking}, troubles), taking, more=more)
 
 
 async def beside(world: Cloud, agent: Agent, *, until_read: int = 0, drains: bool = False) -> bool:
@@ -172,8 +201,14 @@ def check(world: Cloud) -> None:
     while world.read < len(world.ingest.log):
         world.micro_batch()
     world.micro_batch({"readings": END_OF_TIME})
-    due = [row[0] for row in expected(plan_of(items(ROWS), "edge"))["totals"]]
-    assert sorted(world.sums) == sorted((one.sensor, one.count, one.level) for one in due)
+    assert sorted(world.sums) == due()
+
+
+@lru_cache
+def due() -> list[tuple[str, int, float]]:
+    """The sums of the step that never moved."""
+    totals = [row[0] for row in expected(plan_of(items(ROWS), "edge"))["totals"]]
+    return sorted((one.sensor, one.count, one.level) for one in totals)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -261,3 +296,32 @@ def test_a_device_does_not_take_what_a_later_revision_keeps_in_another_form(
     counters = agent.status().counters
     assert (counters["claims_given_up"], counters.get("cells_taken", 0)) == (1, 0)
     check(world)
+
+
+async def claim_of(path: Path) -> LastClaim:
+    """What a spool says of its last claim."""
+    spool = SqliteSpool(path)
+    image = await spool.open("d1", "fleet", b"e" * 16)
+    await spool.close()
+    return LastClaim.of(image.state.get(CLAIM))
+
+
+def test_cells_that_have_come_for_another_cut_are_given_back(tmp_path: Path) -> None:
+    third, met = make_plan(marked_graph(), MARKED, base="cloud"), 0
+    assert set(third.edge) == set(MARKED)
+    for writes in range(2, 12):
+        folder = tmp_path / str(writes)
+        folder.mkdir()
+        world, path = cloud_of(folder, more=MARKED), folder / "spool.sqlite"
+        run(beside(world, agent_of(world.cloud, path, world.broker, HELD), until_read=ROWS // 3))
+        spool = MortalSpool(path, writes, after=True)
+        with pytest.raises(KilledError):
+            run(beside(world, agent_of(world.edge, spool, world.broker, HELD, seed=2)))
+        if run(claim_of(path)).says != HAS:
+            continue
+        assert run(beside(world, agent_of(third, path, world.broker, HELD, seed=3)))
+        assert run(claim_of(path)).says != HAS
+        check(world)
+        met += 1
+        break
+    assert met

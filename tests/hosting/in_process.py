@@ -186,6 +186,9 @@ class RevisedLog:
             clocks = dict(self._clocks[partition])
             return Entry(APP, partition, number, EntryKind.REVISION, seq=one, clocks=clocks)
         clocks = self._clocks[partition] = dict(one.clocks)
+        if one.rows is None and one.channel:
+            place = APP, partition, number
+            return Entry(*place, EntryKind.CROSSING, one.channel, one.device, clocks=clocks)
         if one.rows is None:
             return Entry(APP, partition, number, EntryKind.WATERMARK, clocks=clocks)
         rows: dict[str, Any] = {
@@ -289,7 +292,7 @@ class InProcess:
     ) -> None:
         """past: new steps begin anywhere in the log, where they can."""
         self._flow, self._rng = flow, rng
-        self._folder = folder
+        self.folder = folder
         self.log = log(folder / "log", flow, rng)
         if past:
             self.log.draw_begins(rng)
@@ -314,7 +317,7 @@ class InProcess:
 
     def _open(self) -> None:
         """The processes of Spark, anew."""
-        where = {"log": self._folder / "log", "host": self._host, "group": GROUP, "readers": TASKS}
+        where = {"log": self.folder / "log", "host": self._host, "group": GROUP, "readers": TASKS}
         self._reader = HostReader(where)
         self._workers = [
             HostStage(number, self._host, GROUP, sink_labels(TASKS)) for number in range(1, self._stages + 1)

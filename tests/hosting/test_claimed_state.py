@@ -24,7 +24,7 @@ from geartrain.planning.mixed import claimable, make_mixed_plan
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.runtime import moving
 from geartrain.schema import RowCodec
-from geartrain.state.claims import HAS, GivenCell
+from geartrain.state.claims import HAS, GivenCell, Taking
 from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.ports import LedgerChange
 from geartrain_cloud.spark import claims
@@ -35,7 +35,7 @@ from tests.reference.flows import Case
 from tests.reference.interpreter import interpret
 from tests.reference.moving_flows import moving_cases
 from tests.reference.revised_flows import Revised, Stage
-from tests.reference.rows import in_order
+from tests.reference.rows import Answer, in_order
 from tests.reference.two_tiers import Device, Sent, coming
 from tests.spark.case_log import Logged, columns_of
 from tests.state.test_random_moves import drawn
@@ -67,6 +67,8 @@ class _Sender:
 class LiveLog(RevisedLog):
     """The log of devices that answer to what comes down to them."""
 
+    loses_spools = False
+
     def __init__(self, folder: Path, flow: Revised, rng: random.Random, own: list[list[Plan]]) -> None:
         super().__init__(folder, flow, rng)
         names, bounds = list(flow.world.devices), flow.world.bounds_us
@@ -74,6 +76,8 @@ class LiveLog(RevisedLog):
             _Sender(name, at % self.partitions, Device(first, flow.world.devices[name], bounds, rng), later)
             for at, (name, (first, *later)) in enumerate(zip(names, own, strict=True))
         ]
+        for sender in self.senders:
+            sender.device.loses_spools = self.loses_spools
         self._sources = list(bounds)
         self._said: dict[tuple[int, str, str], int] = {}
         self._now: list[dict[str, int]] = [{} for _ in range(self.partitions)]
@@ -106,6 +110,8 @@ class LiveLog(RevisedLog):
             return Logged(
                 sent.channel, columns_of(self._codecs[sent.channel], sent.rows), clocks, sender.name
             )
+        if sent.is_fresh:
+            return Logged(sent.channel, None, clocks, sender.name)
         for source, mark in sent.marks.items():
             self._said[at, source, sender.name] = mark
         names = [one.name for one in self.senders if one.partition == at]
@@ -119,12 +125,30 @@ class LiveLog(RevisedLog):
         return Logged("", None, moved)
 
 
+class LosingLog(LiveLog):
+    """That of devices whose spools are lost now and then."""
+
+    loses_spools = True
+
+
 class Claiming(InProcess):
     """The group of a flow whose devices get what they claim."""
 
     log: LiveLog
-    given = 0
-    doubled = False
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.given: dict[tuple[str, int], Taking] = {}
+        """All of it, by device and claim."""
+
+    def again(self) -> Claiming:
+        """Another run of the same log."""
+        folder = self.folder / "again"
+        folder.mkdir()
+        (folder / "log").symlink_to(self.folder / "log")
+        other = Claiming(folder, self._flow, self._rng, lambda *_: self.log)
+        other.scales = 0
+        return other
 
     def _micro_batch(self) -> bool:
         went_on = super()._micro_batch()
@@ -135,7 +159,7 @@ class Claiming(InProcess):
                 found = unpack(one)
                 *fields, names = found.fields
                 for name, given in zip(names, codec.from_columns(fields), strict=True):
-                    self.given += 1
+                    self.given.setdefault((name, given.number), Taking(given.number)).take(given)
                     taking = next(one.device for one in self.log.senders if one.name == name).taking
                     if taking is not None:
                         taking.take(given)
@@ -149,6 +173,16 @@ def _back_and_forth(graph: Graph, cuts: list[Cut], rng: random.Random) -> list[C
         (max if at % 2 else min)(rng.choices(cuts, k=3), key=lambda c: len(stateful(graph, c)))
         for at in turns
     ]
+
+
+def check_replay(run: Claiming, want: Answer) -> None:
+    """A run of the same log from its beginning gives the same, down to the cells that devices have got."""
+    again = run.again()
+    answer = again.run()
+    answer.sinks = {sink: in_order(rows) for sink, rows in answer.sinks.items()}
+    check_equal(answer, want)
+    cells = [{at: taking.cells() for at, taking in one.given.items()} for one in (run, again)]
+    assert cells[0] == cells[1]
 
 
 @dataclass
@@ -195,12 +229,13 @@ def draw(case: Case, folder: Path, seen: Counter[str], log: type[LiveLog] = Live
 
 def check(case: Case, folder: Path, seen: Counter[str]) -> None:
     """Compare one flow, under one schedule."""
-    run = draw(case, folder, seen).run
+    run = draw(case, folder, seen, LosingLog).run
     kills = run.kills
     try:
         answer, want = run.run(), interpret(case.graph, case.world.inputs(), case.world.bounds_us)
         answer.sinks = {sink: in_order(rows) for sink, rows in answer.sinks.items()}
         check_equal(answer, want)
+        check_replay(run, want)
     except AssertionError as error:
         raise AssertionError(f"{case!r}\n{error}") from error
     finally:

@@ -13,9 +13,10 @@ from geartrain.graph.graph import CLAIMS, GIVEN
 from geartrain.planning.mixed import make_mixed_plan
 from geartrain.records.event_time import END_OF_TIME, SECOND_US
 from geartrain.schema import ColumnBatch, RowCodec
-from geartrain.state.claims import ASKS, Claim, GivenCell, Taking
+from geartrain.state.claims import ASKS, HAS, Claim, GivenCell, Taking, lost
 from geartrain.state.keyed import NEVER, due_of
-from geartrain_cloud.spark.claims import Claimed
+from geartrain_cloud.ports import Entry, EntryKind
+from geartrain_cloud.spark.claims import Claimed, claims_lost
 from geartrain_cloud.spark.compile import hosted_query
 from geartrain_simulation.fleet.claiming_flow import READINGS, SUMS, TABLES, TOTALS, claiming_graph
 from geartrain_simulation.fleet.readings import Reading, Readings
@@ -43,6 +44,19 @@ def asks(position: int, number: int, mark: int) -> LogRow:
     """A claim of device d1."""
     claim = Claim(number, TOTALS, ASKS, mark)
     return CLAIMS, position, log_table([(claim, 0, "_claims", position)], Claim, device="d1")
+
+
+def said(position: int, *claims: Claim) -> LogRow:
+    """What device d1 says of its claims."""
+    rows = [(claim, 0, "_claims", position) for claim in claims]
+    return CLAIMS, position, log_table(rows, Claim, device="d1")
+
+
+def fresh(position: int) -> LogRow:
+    """The entry of a fresh spool of device d1."""
+    table = claims_lost([Entry("f", 0, position, EntryKind.CROSSING, CLAIMS, "d1")])
+    assert table is not None
+    return CLAIMS, position, table
 
 
 def taken(number: int, found: Mapping[str, Sequence[ColumnBatch]]) -> Taking:
@@ -99,3 +113,28 @@ def test_a_key_whose_device_is_unknown_is_refused_until_it_has_a_record(
     found = run.micro_batch([readings(3, "d1", "a"), asks(4, 2, CLOCK_US)], CLOCK_US)
     assert records_of(found[SUMS]) == [("a", 2, 10)]  # nothing had been taken away
     assert len(taken(2, found).cells()) == 1
+
+
+@pytest.mark.parametrize("by_entry", [True, False])
+def test_a_device_that_knows_of_no_claim_gets_back_what_it_was_given(*, by_entry: bool) -> None:
+    run = run_of()
+    run.micro_batch([readings(1, "d1", "a"), readings(2, "d2", "c"), asks(3, 7, CLOCK_US)], CLOCK_US)
+    run.micro_batch([fresh(4) if by_entry else said(4, lost())], CLOCK_US)
+    found = run.micro_batch([readings(5, "d1", "a"), readings(6, "d2", "c")], CLOCK_US)
+    assert sorted(records_of(found[SUMS])) == [("a", 2, 10), ("c", 2, 10)]
+
+
+def test_a_device_that_knows_of_its_claim_keeps_what_it_was_given() -> None:
+    run = run_of()
+    run.micro_batch([readings(1, "d1", "a"), asks(2, 7, CLOCK_US)], CLOCK_US)
+    run.micro_batch([said(3, lost(7))], CLOCK_US)
+    run.micro_batch([said(4, Claim(7, TOTALS, HAS, CLOCK_US))], CLOCK_US)
+    assert records_of(run.micro_batch([], END_OF_TIME).get(SUMS, [])) == []
+    run.micro_batch([said(5, lost(8))], END_OF_TIME)
+    assert records_of(run.micro_batch([], END_OF_TIME).get(SUMS, [])) == []
+
+
+def test_only_the_entry_of_a_fresh_spool_says_something_of_claims() -> None:
+    crossing = Entry("f", 0, 1, EntryKind.CROSSING, "", "d1")
+    dropped = Entry("f", 0, 2, EntryKind.DROPPED, CLAIMS, "d1")
+    assert claims_lost([crossing, dropped]) is None

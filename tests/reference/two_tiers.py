@@ -43,6 +43,8 @@ RESTARTS_MAX = 3
 """Of one fragment in one run."""
 _PIECE_BYTES = 40
 """So small that cells travel in pieces."""
+_LOSES = 0.4
+"""How likely one that gives up a claim has lost its spool, where that may be."""
 _HURRIED = 0.2
 """How likely a device gives up a claim at all, and then at each turn."""
 _MOVES, _MOVES_AMID = 0.3, 0.15
@@ -138,11 +140,15 @@ def _parts(fragment: Fragment) -> Parts:
 
 @dataclass
 class Sent:
-    """What a device sends: rows of a channel as they travel, or (rows None) the watermarks of its sources."""
+    """What a device sends: rows of a channel as they travel, or (rows None) the watermarks of its sources.
+
+    is_fresh: it has a fresh spool, and knows of no claim.
+    """
 
     channel: str = ""
     rows: Batch | None = None
     marks: Mapping[str, int] = field(default_factory=dict)
+    is_fresh: bool = False
 
 
 def read_on(tracker: SplitTracker, items: Sequence[Any], size: int, fragment: Fragment) -> Batch:
@@ -188,6 +194,8 @@ class Device:
         self.taken, self._claims = 0, 0
         self._marks: dict[str, int] = {}
         """Cells that have come with steps."""
+        self.loses_spools = False
+        """Whether its spool is lost now and then while it claims."""
 
     def run(self, later: Sequence[Plan] = (), *, amid: bool = False) -> list[Sent]:
         """Read all splits to their ends; later: plans to which the device goes over at random points; amid:
@@ -233,7 +241,7 @@ class Device:
                 yield self._sent
             self.taking = None
             if not taking.complete or self._rng.random() < _HURRIED:
-                self._claim(comes, BACK)
+                self._forget(comes)
                 return
             cells = taking.cells()
             self.taken += len(cells)
@@ -247,6 +255,13 @@ class Device:
             moved = Batch(several, [START_OF_TIME] * len(several), ["_state"] * len(several), list(numbers))
             self._sent.append(Sent(STATE, over_the_link(plan, state_channel(plan.graph), moved)))
         self._plan = plan
+
+    def _forget(self, steps: Sequence[str]) -> None:
+        """Go on without what it has claimed, in one of the ways in which a device may."""
+        if self.loses_spools and self._rng.random() < _LOSES:
+            self._sent.append(Sent(CLAIMS, is_fresh=True))
+        else:
+            self._claim(steps, BACK)
 
     def _claim(self, steps: Sequence[str], says: str) -> None:
         above, marks = self._plan.graph.sources_above(), self._marks

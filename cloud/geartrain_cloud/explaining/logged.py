@@ -28,6 +28,7 @@ from geartrain_cloud.log.pack import take
 from geartrain_cloud.log.part import SYSTEM_NAMES
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.ports import Entry, position_key
+from geartrain_cloud.spark.claims import claims_lost
 from geartrain_cloud.spark.followed import Followed
 from geartrain_cloud.spark.rows import decoded
 
@@ -151,9 +152,10 @@ class LoggedFlow:
             known = self.removed.get(entry.channel)
             if known is None or known.number < entry.number:
                 self.removed[entry.channel] = entry
-        if not entry.segment:
+        table = self.log.table(entry) if entry.segment else claims_lost([entry])
+        if table is None:
             return
-        codec, table = self._codecs[entry.channel], self.log.table(entry)
+        codec = self._codecs[entry.channel]
         layout = arrow_schema(codec.schema)
         if (table.schema.names, table.schema.types) != (layout.names, layout.types):
             raise ExplainError(
@@ -161,7 +163,7 @@ class LoggedFlow:
                 "install the code that the app runs"
             )
         said: list[list[Any]] = [table.column(name).to_pylist() for name in SYSTEM_NAMES[4:]]
-        yield LoggedRows(entry, from_table(codec.schema, table), list(range(entry.count)), *said)
+        yield LoggedRows(entry, from_table(codec.schema, table), list(range(table.num_rows)), *said)
 
     def on_time(self, found: LoggedRows) -> ColumnBatch:
         """The rows without those that the clock had passed when they came: no step is fed with these."""

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from geartrain.errors import LedgerError
+from geartrain.graph.graph import CLAIMS
 from geartrain_cloud.hosting.answering import Asked, sent
 from geartrain_cloud.hosting.dealing import Dealing
 from geartrain_cloud.hosting.flow_log import FlowLog
@@ -46,6 +47,7 @@ from geartrain_cloud.hosting.workshop import Workshop
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.ports import Entry
 from geartrain_cloud.spark.chains import Chains
+from geartrain_cloud.spark.claims import claims_lost
 from geartrain_cloud.spark.clocks import Clocks, encode_clocks
 from geartrain_cloud.spark.rows import CLOCKS, Routed
 from geartrain_cloud.spark.source import SOURCE_NAME
@@ -327,6 +329,9 @@ class HostReader(DataSourceStreamReader):
                     found = _named(dealing, chains.run(run[0].channel, log.rows(run)))
                 if found:
                     yield _batch(placed(found, key, run[-1].number))
+            table = claims_lost(log.entries(key, after, upto)) if CLAIMS in hosted.channels else None
+            if table is not None and (found := chains.run(CLAIMS, table)):
+                yield _batch(placed(found, key, upto))
         with workshop.running(hosted):
             found = _named(dealing, chains.finish())
         if told := tally.told():

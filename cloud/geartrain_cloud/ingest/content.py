@@ -61,13 +61,16 @@ class Content:
         seq: int,
         detail: str,
         sources: Sequence[str] = ("",),
+        channel: str = "",
     ) -> None:
-        """Log an entry without rows about a device, or one for each of the `sources` that it is about."""
+        """Log an entry without rows about a device, or one for each of the `sources` that it is about.
+        channel: to whose readers it says something.
+        """
         if stream.gone is Gone.ENDED:
             return  # behind its last entry
         for source in sources:
             batch = (stream.device, epoch, seq)
-            self._group.append_note(self._of(stream), kind, batch, detail, source=source)
+            self._group.append_note(self._of(stream), kind, batch, detail, channel=channel, source=source)
 
     def _of(self, stream: DeviceStream) -> Partition:
         return self._partitions[stream.flow, stream.partition]
@@ -247,7 +250,8 @@ class Content:
         """The number of crossings of a device as an epoch begins behind the cursor `before`.
 
         A fresh spool goes over to what it `runs`, for nothing of the one before it can come any more. Only
-        the first one of a device does not: the entry of its epoch says what it runs.
+        the first one of a device does not: the entry of its epoch says what it runs. Where devices claim
+        state, the entry is of that channel: what the spool before had claimed is given back there.
         """
         known = 0 if before is None else before.crossing
         stream.is_fresh = hello.fresh
@@ -255,7 +259,10 @@ class Content:
             self._note_lost_crossings(stream, known, hello.crossing, hello.epoch)
             return max(known, hello.crossing)
         self._counters.add(Counter.CROSSINGS)
-        self.note(stream, EntryKind.CROSSING, hello.epoch, known + 1, f"{FRESH_SAID}{runs}")
+        flow = self._flows.get(stream.flow)
+        channel = CLAIMS if flow is not None and CLAIMS in flow.channels else ""
+        detail = f"{FRESH_SAID}{runs}"
+        self.note(stream, EntryKind.CROSSING, hello.epoch, known + 1, detail, channel=channel)
         return known + 1
 
     def _note_lost_crossings(self, stream: DeviceStream, last: int, before: int, epoch: bytes) -> None:

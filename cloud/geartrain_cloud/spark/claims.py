@@ -30,10 +30,12 @@ from geartrain.records.keys import encode_key
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.moving import brought_up, of_steps
 from geartrain.schema import ColumnBatch, RowCodec
-from geartrain.state.claims import ASKS, BACK, HAS, Claim, GivenCell, given_cells
+from geartrain.state.claims import ASKS, BACK, HAS, LOST, Claim, GivenCell, given_cells, lost
 from geartrain.state.keyed import NEVER, saved_cell
 from geartrain.state.moving import Cells
+from geartrain_cloud.log.arrow import to_table
 from geartrain_cloud.log.pack import pack
+from geartrain_cloud.ports import Entry, EntryKind
 from geartrain_cloud.spark.buckets import ASIDE, BucketState
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.rows import Routed
@@ -101,9 +103,9 @@ def owners_told(domain: str, owners: Mapping[bytes, str]) -> bytes:
     return _encode(_Keys(domain, list(owners), list(owners.values())))
 
 
-def claim_told(claim: Claim, device: str) -> bytes:
-    """A claim and who makes it, as a shard is told."""
-    return _encode(_Said(device, claim.number, claim.step, claim.says, claim.mark))
+def claim_told(claim: Claim, device: str, step: str) -> bytes:
+    """A claim and who makes it, as a shard is told; step: of those that it is of."""
+    return _encode(_Said(device, claim.number, step, claim.says, claim.mark))
 
 
 def remakers(step: str, remake: Callable[[str, bytes], bytes]) -> dict[str, Callable[[str, bytes], bytes]]:
@@ -150,11 +152,25 @@ class Claimed:
     def said(self, claims: Sequence[Claim], table: pa.Table) -> Iterator[Routed]:
         """Claims, to every shard of their steps; those of a step that keeps nothing here go nowhere."""
         for claim, device in zip(claims, table.column("_device").to_pylist(), strict=True):
-            stage = self._stages.get(claim.step)
-            if stage is not None:
-                said = claim_told(claim, str(device))
-                for shard in range(self._shards):
-                    yield Routed(shard, stage, CLAIMS, said)
+            for step in self._stages if claim.says == LOST else (claim.step,):
+                stage = self._stages.get(step)
+                if stage is not None:
+                    said = claim_told(claim, str(device), step)
+                    for shard in range(self._shards):
+                        yield Routed(shard, stage, CLAIMS, said)
+
+
+def claims_lost(entries: Iterable[Entry]) -> pa.Table | None:
+    """What entries of the log say of claims that have no rows, as rows: those of fresh spools, whose devices
+    know of no claim. None for nothing.
+    """
+    devices = [one.device for one in entries if one.kind is EntryKind.CROSSING and one.channel == CLAIMS]
+    if not devices:
+        return None
+    codec, count = RowCodec(Claim), len(devices)
+    fields = codec.to_columns([lost()] * count)
+    columns = ColumnBatch(fields, [START_OF_TIME] * count, [CLAIMS] * count, list(range(count)))
+    return to_table(codec.schema, columns, devices, [0] * count, [False] * count, [False] * count)
 
 
 class Giving:
@@ -198,7 +214,7 @@ class Giving:
                 if not refused.setdefault(at, self._unknown(one.step)):
                     cells |= self._lend(one)
                     yield
-            elif one.says in (HAS, BACK):
+            elif one.says in (HAS, BACK, LOST):
                 self._settle(one)
         for (device, number), cells in sorted(of_device.items()):
             why = refused[device, number]
@@ -256,14 +272,21 @@ class Giving:
 
     def _settle(self, claim: _Said) -> None:
         """Forget what a device has by now, or go on with what it had been given: by whatever claim, where it
-        makes another.
+        makes another, and by others than the one that it knows of.
         """
         aside, changes = _ASIDE.format(claim.step), dict[tuple[str, bytes], bytes | None]()
         for key, cell in self._saved.cells(aside):
             lent = _aside(cell[_DUE_BYTES:])
-            if lent.device == claim.device and (claim.says == ASKS or lent.number == claim.number):
+            if lent.device == claim.device and _is_meant(claim, lent):
                 changes[aside, key] = None
                 if claim.says != HAS:
                     changes[claim.step, key] = lent.cell
         if changes:
             self._saved.save(changes)
+
+
+def _is_meant(claim: _Said, lent: _Aside) -> bool:
+    """Whether a device says something of what it was given."""
+    if claim.says == LOST:
+        return lent.number != claim.number
+    return claim.says == ASKS or lent.number == claim.number

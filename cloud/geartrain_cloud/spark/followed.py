@@ -19,7 +19,7 @@ from geartrain.records.batch import Batch
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.runtime.fragment import Fragment, Output
 from geartrain.schema import ColumnBatch, RowCodec
-from geartrain.state.claims import Claim
+from geartrain.state.claims import LOST, Claim
 from geartrain.state.moving import StateCell, step_and_form
 from geartrain_cloud.log.pack import pack, take
 from geartrain_cloud.spark.buckets import BucketState
@@ -87,9 +87,10 @@ class Followed:
         """
         claims: Iterator[Claim] = iter(RowCodec(Claim).from_columns(rows.fields))
         told = [
-            claim_told(_upto(claim, end), device)
+            claim_told(_upto(claim, end), device, step)
             for claim, device in zip(claims, devices, strict=True)
-            if claim.step in self._domains
+            for step in (self._domains if claim.says == LOST else (claim.step,))
+            if step in self._domains
         ]
         if told:
             self._keep()

@@ -15,6 +15,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
+from msgspec import structs
+
 from geartrain.errors import StepError
 from geartrain.planning import Plan
 from geartrain.ports import Clock, SpoolCommit, SpoolImage
@@ -40,9 +42,9 @@ AGAIN_S, AGAIN_S_MAX = 30.0, 1_800.0
 """After so long a claim that was given up is made again, and twice as long after each."""
 BEHIND_MAX = 16
 """Batches that may wait for their acks when a claim is made."""
-_CLAIMS_MAX = 1 << 16
-"""More than a device makes between two crossings. A lost disk is followed by one, so that the device does
-not take what it was given before for an answer to its next claim.
+_NUMBER_BYTES = 6
+"""Of a claim's number, which is drawn: a spool that was lost or set back does not know which were used, and
+the device would take what it was given before for an answer to its next claim.
 """
 
 
@@ -81,7 +83,7 @@ class Claiming:
         if not steps or not is_other_cut(held, ours, settings.mended):
             return None
         kept = LastClaim.of(image.state.get(CLAIM))
-        if kept.says == HAS and kept.steps == steps:
+        if is_answered(kept, held, ours, plan, settings.mended):
             return None
         if is_fresh:
             from geartrain.planning.mixed import claimable
@@ -111,7 +113,7 @@ class Claiming:
 
     async def claim(self, session: Session, effects: Effects) -> None:
         """Commit a claim; what is given for it is taken from now on."""
-        number = max(session.claim.number, session.numbers.number * _CLAIMS_MAX) + 1
+        number = _new_number(session, effects)
         self._taking, now_s = Taking(number), self._clock.monotonic_s()
         self._until_s = now_s + self._wait_s
         self._due_s, self._again_s = self._until_s + self._again_s, min(2 * self._again_s, AGAIN_S_MAX)
@@ -172,12 +174,29 @@ def steps_to_claim(held: Revision, ours: Revision, plan: Plan) -> tuple[str, ...
     return tuple(step.id for step in stateful if step.operator.kind != PARTIAL)
 
 
+def is_answered(claim: LastClaim, held: Revision, ours: Revision, plan: Plan, mended: str) -> bool:
+    """Whether the cells of a claim are there with which a spool of `held` goes over to `ours`: those of all
+    steps that come, and of no other. plan: of `ours`.
+    """
+    is_ours = claim.says == HAS and is_other_cut(held, ours, mended)
+    return is_ours and claim.steps == steps_to_claim(held, ours, plan)
+
+
 async def give_back(session: Session, effects: Effects) -> None:
     """Say of a claim that a former life has left open that nothing comes of it."""
     kept = session.claim
     if kept.says in (ASKS, HAS):
-        gone = [cell for cell in session.image.state if kept.says == HAS and cell[0] in kept.steps]
+        state = session.image.state
+        gone = [cell for cell in state if kept.says == HAS and cell[0] in kept.steps]
         await _say(session, effects, LastClaim(kept.number, kept.steps, BACK), gone)
+        stays = {cell: value for cell, value in state.items() if cell not in gone}
+        session.image = structs.replace(session.image, state=stays)
+
+
+def _new_number(session: Session, effects: Effects) -> int:
+    """That of a claim, other than the last one of the spool, and than those that it does not know of."""
+    drawn = 1 + int.from_bytes(effects.randomness.token(_NUMBER_BYTES))
+    return drawn if drawn != session.claim.number else drawn + 1
 
 
 async def _say(session: Session, effects: Effects, kept: LastClaim, gone: Collection[Cell] = ()) -> None:
@@ -196,6 +215,6 @@ def marks_of(session: Session, steps: Collection[str]) -> dict[str, int]:
     """How far the sources above some steps are, as the device has said, microseconds."""
     said, above = session.progress.source_watermarks, session.fragment.graph.sources_above()
     return {
-        step: min((said[source] for source in above[step] if source in said), default=END_OF_TIME)
+        step: min((said[source] for source in above.get(step, ()) if source in said), default=END_OF_TIME)
         for step in steps
     }

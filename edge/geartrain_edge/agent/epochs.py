@@ -18,9 +18,9 @@ from geartrain.planning import Plan
 from geartrain.ports import SpoolCommit, SpooledBatch
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.revision import Revision, differences, in_short, is_mended, way_on
-from geartrain.state.claims import ASKS, HAS, claims
+from geartrain.state.claims import ASKS, HAS, claims, lost
 from geartrain.wire.envelope import EPOCH_BYTES, Envelope
-from geartrain_edge.agent.claiming import give_back, marks_of
+from geartrain_edge.agent.claiming import give_back, is_answered, marks_of
 from geartrain_edge.agent.crossing import (
     CLAIM,
     REVISION,
@@ -74,11 +74,11 @@ async def greet(
         session.backlog.committed(schemas)
         return
     if REVISION in state:
+        begun = Revision.from_json(state[REVISION])
         if session.claim.says == ASKS or (
-            session.claim.says == HAS and state[REVISION] == written  # it stays with the former steps
+            session.claim.says == HAS and not is_answered(session.claim, begun, revision, plan, mended)
         ):
             await give_back(session, effects)
-        begun = Revision.from_json(state[REVISION])
         session.runs = runs(begun, settings.base_cut, session.numbers.revision)
         held, ours = begun.on("edge"), revision.on("edge")
         found, on = differences(held, ours), way_on(held, ours)
@@ -247,7 +247,11 @@ async def renew(session: Session, effects: Effects, settings: AgentSettings, why
         channels, sources = (dict.fromkeys(marks, START_OF_TIME) for marks in said)
         nowhere = Progress(channels, {}, sources)
         session.sealer.crossing = numbers.first
-        first = session.sealer.announce(nowhere if unacked else session.progress)
+        here = nowhere if unacked else session.progress
+        session.sealer.has_claimed |= session.may_claim
+        first = [session.sealer.announce(here)]
+        if session.may_claim:  # a spool that was set back may not know of what the device has claimed since
+            first += session.sealer.claimed([lost(session.claim.number)], here)
         session.sealer.crossing = numbers.number
         rewriter = Rewriter(who, first, acked_seq, session.uplink.acked_digest, numbers.unsaid)
         session.uplink_counters.add("epochs_minted")

@@ -91,7 +91,7 @@ class Session:
     revision; migrated: those that become others then; welcome: what ingest has answered and no commit holds
     yet; heard: set with it; going_over: a crossing that is made and no commit holds yet; is_done: all is
     acked, and nothing comes any more; disk_is_low: the spool may not grow to its cap, because its disk is
-    nearly full.
+    nearly full; may_claim: whether it claims state of the cloud, or has.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Session:
         self.change: Change | None = None
         shedder = Shedder(who, effects.store, backlog, self.counters, lambda: uplink.acked_seq)
         self.admission = Admission(settings, backlog, self.counters, shedder, image.state.get(DECLARED))
-        claims = given is not None or self.claim.number > 0
+        self.may_claim = claims = given is not None or self.claim.number > 0
         beside = (self.fragment, self.counters, effects.clock, files)
         self.down = _down(settings, plan, image, *beside, claims=claims)
         if self.down is not None:

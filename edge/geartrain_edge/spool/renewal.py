@@ -7,6 +7,8 @@ damaged meanwhile becomes a gap, which declares its rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec.structs import replace
 
@@ -29,14 +31,20 @@ class Rewriter:
     """`geartrain.ports.Rewrite`: the batches of a spool, one by one, as those of another epoch."""
 
     def __init__(
-        self, who: Identity, first: SpooledBatch, acked_seq: int, acked_digest: bytes, unsaid: int = 0
+        self,
+        who: Identity,
+        first: Sequence[SpooledBatch],
+        acked_seq: int,
+        acked_digest: bytes,
+        unsaid: int = 0,
     ) -> None:
-        """`who`: with the new epoch; `first`: its schema batch; acked_seq, acked_digest: of the old one;
-        unsaid: the crossing that stands for 0 in the old one's headers.
+        """`who`: with the new epoch; `first`: its schema batch, and what stands right behind it; acked_seq,
+        acked_digest: of the old one; unsaid: the crossing that stands for 0 in the old one's headers.
         """
         self._unsaid = unsaid
-        self._who, self._first, self._acked_seq = who, first, acked_seq
-        self._seq, self._digest = first.seq, first.digest
+        self._who, self._schemas, self._acked_seq = who, first[0].body, acked_seq
+        self._first = list(first)
+        self._seq, self._digest = first[-1].seq, first[-1].digest
         self._old_seq, self._old_digest = acked_seq, acked_digest
         self.damaged: dict[str, int] = {}
         """Rows by channel of batches that were found damaged."""
@@ -44,11 +52,11 @@ class Rewriter:
     def __call__(self, old: SpooledBatch | None) -> SpooledBatch | None:
         """What takes the place of `old`; None for what is acked, and a first one that says nothing new."""
         if old is None:
-            return self._first
+            return self._first.pop(0) if self._first else None
         follows = (old.first_seq or old.seq) == self._old_seq + 1
         intact = is_intact(self._old_digest if follows else b"", old)
         self._old_seq, self._old_digest = old.seq, old.digest
-        if old.seq <= self._acked_seq or (old.seq == 1 and (not intact or old.body == self._first.body)):
+        if old.seq <= self._acked_seq or (old.seq == 1 and (not intact or old.body == self._schemas)):
             return None
         header = header_of(old)
         self._seq += 1

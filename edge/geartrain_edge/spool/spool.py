@@ -212,7 +212,7 @@ class SqliteSpool:
 
     def _renew(self, epoch: bytes, rewrite: Rewrite, change: SpoolCommit) -> SpoolTip:
         database, digest, seq, after = self._opened(), FIRST_DIGEST, 0, 0
-        made: deque[SpooledBatch | None] = deque([rewrite(None)])
+        made: deque[SpooledBatch | None] = deque(iter(lambda: rewrite(None), None))
         with self._transaction(database):
             # One at a time, because a spool may be larger than memory; one out for one in, so that no batch
             # ever takes a seq that is still held.

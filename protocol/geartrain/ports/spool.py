@@ -78,8 +78,10 @@ class SpoolTip(msgspec.Struct, frozen=True):
 
 
 Rewrite = Callable[[SpooledBatch | None], SpooledBatch | None]
-"""A batch under a new epoch: given None it makes the first one, then it is given each that is held, in seq
-order, and gives what takes its place (None: nothing does). Runs inside the transaction: no effects."""
+"""A batch under a new epoch: given None it makes the first ones, one after the other until it gives None.
+Then it is given each that is held, in seq order, and gives what takes its place (None: nothing does). Runs
+inside the transaction: no effects.
+"""
 
 
 class SpoolImage(msgspec.Struct, frozen=True):

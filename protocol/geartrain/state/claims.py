@@ -3,7 +3,7 @@
 Between the agent, which claims and takes, and the shards of the cloud, which give. A device that has claimed
 says nothing more of its sources until it says `HAS` or `BACK`. So nothing that it sends stands between its
 claim and that. Guarantees: what a shard gives is taken wholly, by count and digest, or not at all. A claim
-that is not the newest one of its device gets nothing taken in.
+that is not the newest one of its device gets nothing taken in. No number is that of two claims.
 """
 
 from __future__ import annotations
@@ -14,19 +14,24 @@ import msgspec
 from msgspec.structs import replace
 
 from geartrain.errors import StepError
+from geartrain.records.event_time import START_OF_TIME
 from geartrain.records.record import Record
 from geartrain.state.moving import Arriving, Cells, Manifest, StateCell, manifest, records
 
 ASKS, HAS, BACK = "asks", "has", "back"
 """What a claim says: the device wants the cells; it has them, and runs the step; it goes on without them."""
+LOST = "lost"
+"""What a device says whose spool is gone or was set back: that it knows of no other claim than this number,
+0 for none. It is of all steps, and names none.
+"""
 
 _encode = msgspec.msgpack.Encoder().encode
 _manifest = msgspec.msgpack.Decoder(Manifest).decode
 
 
 class Claim(Record):
-    """What a device says of a step's cells. number: of the claim, which goes up; says: one of `ASKS`, `HAS`
-    and `BACK`; mark: how far the device's sources above the step are, microseconds.
+    """What a device says of a step's cells. number: of the claim, which goes up; says: one of `ASKS`, `HAS`,
+    `BACK` and `LOST`; mark: how far the device's sources above the step are, microseconds.
     """
 
     number: int
@@ -121,3 +126,8 @@ class Taking:
 def claims(number: int, steps: Mapping[str, int], says: str) -> list[Claim]:
     """What a device says of some steps, each with how far the sources above it are."""
     return [Claim(number, step, says, mark) for step, mark in sorted(steps.items())]
+
+
+def lost(number: int = 0) -> Claim:
+    """What a device says that knows of no other claim than `number`."""
+    return Claim(number, "", LOST, START_OF_TIME)

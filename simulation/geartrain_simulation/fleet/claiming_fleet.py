@@ -2,12 +2,14 @@
 
 Beside the usual worlds, with their kills, losses of power, new epochs, full disks, packets lost, doubled and
 late. Each life of an agent runs the totals of its sensors, or leaves them to the host, which may die between
-any two steps as its downlink may. Rules: the tables of the host are, byte for byte, those of the flow whose
-totals never moved. No policy of a full spool gives up a claim.
+any two steps as its downlink may. Around claims spools are lost or set back, and the outbox is lost. Rules:
+the tables of the host are, byte for byte, those of the flow whose totals never moved. No policy of a full
+spool gives up a claim.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -16,8 +18,12 @@ from msgspec.structs import replace
 from geartrain.graph.graph import CLAIMS, STATE, Graph
 from geartrain.planning import Plan
 from geartrain.planning.mixed import make_mixed_plan
+from geartrain.ports import SpoolCommit
+from geartrain.revision import Revision
+from geartrain.state.claims import ASKS, HAS
 from geartrain_cloud.downlink.downlink import Downlink
 from geartrain_cloud.downlink.sender import SenderSettings
+from geartrain_edge.agent.crossing import CLAIM, NUMBERS, REVISION, LastClaim, Numbers
 from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_simulation.fleet.claiming_flow import (
     READINGS,
@@ -37,12 +43,16 @@ from geartrain_simulation.fleet.revision_fleet import CROSSING_POINTS
 from geartrain_simulation.fleet.spark_model import SparkModel
 from geartrain_simulation.fleet.troubles import HEALED_S, READER, Fault
 from geartrain_simulation.machine.clock import SimClock
+from geartrain_simulation.machine.journal import framed, records_in
 from geartrain_simulation.machine.net import SimNet
 from geartrain_simulation.machine.randomness import SimRandomness
-from geartrain_simulation.machine.world import Process, StoppedError
+from geartrain_simulation.machine.world import Node, Process, StoppedError
 from geartrain_simulation.stores.outboxes import OutboxBook, SimOutboxStore
+from geartrain_simulation.stores.spools import SpoolBook, record_of
 
 DOWNLINK = "downlink"
+LOST, SET_BACK = "lost", "set back"
+"""What befalls spools."""
 _LAST_STOP_S = 20.0
 _TURNS = 0.6
 """How likely a life of an agent has another cut than the one before."""
@@ -55,7 +65,8 @@ class ClaimingFleet(CutsFleet):
 
     host: HostModel
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, befalls: str = "") -> None:
+        """befalls: what each claim's spool meets, `LOST` or `SET_BACK`; "" for what the seed draws."""
         random, devices, faults = Random(f"{seed}/claiming"), list[Device](), list[Fault]()
         self._pause_s = random.choice((1.0, 1.5, 2.0))
         self._claim_ms = random.choice((1_000, 4_000, 20_000))
@@ -70,6 +81,13 @@ class ClaimingFleet(CutsFleet):
             for _ in range(random.choice((0, 1, 3))):
                 point, nth = random.choice(points), random.randint(1, 12)
                 faults.append(Fault("kill", node, point=point, nth=nth))
+        self._befalls = Random(f"{seed}/claiming/spools")
+        self._doomed = self._befalls.random() < 0.8 or bool(befalls)
+        self._only = befalls
+        self._struck = set[str]()
+        self._forced = set[str]()
+        """Devices that are to claim in their next life."""
+        self.befallen = Counter[str]()
         super().__init__(seed, devices, faults)
 
     # What there is
@@ -93,6 +111,20 @@ class ClaimingFleet(CutsFleet):
         self._down.faults = self.climate
         self.world.later(self.world.random("downlink").uniform(0, 2), self._down.start)
         super()._arrange()
+        if self._befalls.random() < 0.3:
+            self.world.later(self._befalls.uniform(1, HEALED_S), self._lose_outbox)
+
+    def _agent_node(self, device: Device, node: str, book: SpoolBook) -> Node:
+        made, name, inner = super()._agent_node(device, node, book), device.name, book.on_commit
+
+        def committed(change: SpoolCommit) -> None:
+            inner(change)
+            said = LastClaim.of(change.state.get(CLAIM))
+            if said.says in (ASKS, HAS) and self._doomed and self.world.loop.time() < HEALED_S:
+                self._doom(name, book, change, said)
+
+        book.on_commit = committed
+        return made
 
     async def _story(self) -> None:
         await super()._story()
@@ -115,6 +147,63 @@ class ClaimingFleet(CutsFleet):
 
     # What happens
 
+    def _doom(self, name: str, book: SpoolBook, change: SpoolCommit, said: LastClaim) -> None:
+        """A device has written something of a claim: now and then, its spool is lost or set back soon."""
+        in_s, kind = self._befalls.choice((0.02, 0.1, 0.3, 1.0)), self._befalls.random()
+        what = self._only or (LOST if kind < 0.4 else SET_BACK)
+        if what == LOST:
+            self.world.later(in_s, self._lose, name, book)
+        elif said.says == ASKS and name not in self._struck:
+            records = records_in(book.platter.save().get("spool.journal", b""))
+            if records[-1:] == [record_of("commit", change)]:
+                before = records[:-1], change.batches[0].seq - 1
+                self.world.later(in_s, self._set_back, name, book, before, said)
+
+    def _lose(self, name: str, book: SpoolBook) -> None:
+        """The disk of a device is gone, where nothing of what its step keeps is on it or on its way."""
+        node, held = self.world.nodes[name], book.state.get(REVISION)
+        if node.finished.done() or held is None or self.world.loop.time() >= HEALED_S:
+            return
+        number = Numbers.of(book.state.get(NUMBERS), is_fresh=False).number
+        known = next((one.crossing for one in self.ledger.cursors.values() if one.device == name), 0)
+        moves = any(row[1] == STATE for batch in book.batches.values() for row in batch.rows)
+        if TOTALS in Revision.from_json(held).cut or number != known or moves:
+            return
+        self._put_back(name, book, {}, LOST)
+
+    def _set_back(self, name: str, book: SpoolBook, before: tuple[list[bytes], int], said: LastClaim) -> None:
+        """A spool is what it was before a claim, while the device waits for what it has claimed.
+
+        before: that, and its last seq. All up to there is trimmed, as it may have been: else its rows would
+        come twice.
+        """
+        now, (records, last) = LastClaim.of(book.state.get(CLAIM)), before
+        heard = [one.seq for one in self.ledger.cursors.values() if one.epoch == book.epoch]
+        is_late = (now.number, now.says) != (said.number, ASKS) or max(heard, default=0) < last
+        if self.world.nodes[name].finished.done() or is_late or self.world.loop.time() >= HEALED_S:
+            return
+        records = [*records, record_of("trim", last)]
+        self._struck.add(name)
+        self._put_back(name, book, {"spool.journal": b"".join(map(framed, records))}, SET_BACK)
+        if CLAIM not in book.state:
+            self._forced.add(name)
+
+    def _put_back(self, name: str, book: SpoolBook, files: dict[str, bytes], what: str) -> None:
+        self.world.note("world", what, name)
+        self.befallen[what] += 1
+        self.world.nodes[name].crash()
+        self.checkers.repeats(name, self.flow, is_lost=not files)
+        book.put_back(files)
+
+    def _lose_outbox(self) -> None:
+        """The outbox is gone with all that waits in it, and begins anew."""
+        self.world.note("world", "outbox lost")
+        self.befallen["outbox lost"] += 1
+        for node in (self._down, self.host.node):
+            if not node.finished.done():
+                node.crash()
+        self.outbox.reset()
+
     def _next_cut(self, node: str, settings: AgentSettings) -> tuple[AgentSettings, Plan]:
         settings, plan = super()._next_cut(node, settings)
         return replace(settings, base_cut=(CLOUD,), claim_ms=self._claim_ms), plan
@@ -122,12 +211,20 @@ class ClaimingFleet(CutsFleet):
     def _cut_of(self, node: str, life: int) -> str:
         random = Random(f"{self._seed}/{node}/{life}/cut")
         if random.random() < 0.3 and self.world.loop.time() < HEALED_S:
-            point, nth = random.choice(CROSSING_POINTS), random.randint(1, 6)
-            self.world.nodes[node].kill_at_next(nth, point, power=random.random() < 0.5)
+            self._strike_at(node, random)
+        if node in self._forced:
+            self._forced.remove(node)
+            self._last[node] = EDGE
+            return EDGE
         last = self._last.get(node, random.choice((CLOUD, EDGE)))
         other = EDGE if last == CLOUD else CLOUD
         cut = self._last[node] = other if random.random() < _TURNS else last
         return cut
+
+    def _strike_at(self, node: str, random: Random) -> None:
+        """A device is to die about as it claims or goes over."""
+        point, nth = random.choice(CROSSING_POINTS), random.randint(1, 6)
+        self.world.nodes[node].kill_at_next(nth, point, power=random.random() < 0.5)
 
     # The rules
 
@@ -137,6 +234,7 @@ class ClaimingFleet(CutsFleet):
         if not self.loses:
             self._check_tables()
         counters = {**outcome.counters, "cells_given": self.host.cells_given}
+        counters |= {f"spools {what}": count for what, count in self.befallen.items()}
         counters["cells_taken"] = sum(book.counters.get("cells_taken", 0) for book in self.spools.values())
         return Outcome(
             outcome.digest, outcome.steps, outcome.virtual_s, outcome.crashes, outcome.faults, counters

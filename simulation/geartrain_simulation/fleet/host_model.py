@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from geartrain.graph.graph import GIVEN
+from geartrain.graph.graph import CLAIMS, GIVEN
 from geartrain.planning import Plan
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import ColumnBatch, RowCodec
@@ -23,6 +23,7 @@ from geartrain.state.claims import GivenCell
 from geartrain.wire.envelope import EPOCH_BYTES
 from geartrain_cloud.log.arrow import to_table
 from geartrain_cloud.ports import Entry
+from geartrain_cloud.spark.claims import claims_lost
 from geartrain_cloud.spark.clocks import least_clock
 from geartrain_cloud.spark.compile import hosted_query
 from geartrain_simulation.fleet.spark_model import Positions, SparkModel, key_of
@@ -55,7 +56,7 @@ class HostModel(SparkModel):
     async def _run_steps(
         self, process: Process, random: Random, number: int, ends: Positions, entries: Sequence[Entry]
     ) -> Callable[[], None]:
-        rows = [row for entry in entries if entry.segment for row in self._tables_of(entry)]
+        rows = [row for entry in entries for row in self._tables_of(entry)]
         found = self._attempt(rows, self._clocks(ends))
         after = self._kept()
         await self._effect(process, random, "spark.give")
@@ -126,6 +127,9 @@ class HostModel(SparkModel):
 
     def _tables_of(self, entry: Entry) -> list[LogRow]:
         """The rows of an entry as a segment has them in Arrow."""
+        if not entry.segment:
+            said = claims_lost([entry])
+            return [] if said is None else [(CLAIMS, entry.number, said, key_of(entry))]
         rows, schema = self._rows(entry), self._codecs[entry.channel].schema
         return [(entry.channel, entry.number, _table(schema, rows), key_of(entry))] if rows else []
 

@@ -9,19 +9,30 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from geartrain.records.event_time import START_OF_TIME
 from geartrain.runtime.fragment import Output
-from geartrain.state.claims import BACK, HAS
+from geartrain.state.claims import BACK, HAS, Taking
 from geartrain.state.keyed import NEVER, saved_cell
+from geartrain_cloud.ingest import content
 from geartrain_cloud.spark import claims
 from geartrain_cloud.spark.buckets import BucketState
-from geartrain_edge.agent import epochs
+from geartrain_edge.agent import claiming, epochs
 from geartrain_edge.agent.agent import Agent
-from geartrain_simulation.fleet.claiming_fleet import ClaimingFleet
+from geartrain_edge.agent.crossing import CLAIM
+from geartrain_simulation.fleet.claiming_fleet import LOST, SET_BACK, ClaimingFleet
 from geartrain_simulation.mutants.planting import Mutant, Patches
 
 
 def _run(seed: int) -> object:
     return ClaimingFleet(seed).run()
+
+
+def _run_lost(seed: int) -> object:
+    return ClaimingFleet(seed, LOST).run()
+
+
+def _run_set_back(seed: int) -> object:
+    return ClaimingFleet(seed, SET_BACK).run()
 
 
 def _open_claim_forgotten(patches: Patches) -> None:
@@ -127,6 +138,104 @@ def _has_not_said(patches: Patches) -> None:
     patches.replace(epochs, "claims", lambda right: lambda *args: [])
 
 
+def _number_used_again(patches: Patches) -> None:
+    """A claim has the number behind the last one that the spool knows."""
+
+    def make(right: Any) -> Any:
+        return lambda session, effects: max(session.claim.number, session.numbers.number << 16) + 1
+
+    patches.replace(claiming, "_new_number", make)
+
+
+def _lost_spool_unheard(patches: Patches) -> None:
+    """The entry of a fresh spool says nothing to who gives state."""
+    patches.replace(content, "CLAIMS", lambda right: "")
+
+
+def _set_back_unsaid(patches: Patches) -> None:
+    """A new epoch does not say which claim the spool knows."""
+
+    def make(right: Any) -> Any:
+        return lambda number: replace(right(number), says=BACK)
+
+    patches.replace(epochs, "lost", make)
+
+
+def _given_of_any_claim(patches: Patches) -> None:
+    """A device takes what it was given for another claim."""
+
+    def make(right: Any) -> Any:
+        return lambda taking, given: right(taking, replace(given, number=taking.number))
+
+    patches.replace(Taking, "take", make)
+
+
+def _not_brought_up(patches: Patches) -> None:
+    """Cells are given as of the cloud's clock, and not of the device's watermark."""
+
+    def make(right: Any) -> Any:
+        return lambda graph, steps, cells, marks, emptied: right(
+            graph, steps, cells, dict.fromkeys(marks, START_OF_TIME), emptied
+        )
+
+    patches.replace(claims, "brought_up", make)
+
+
+def _given_and_forgotten(patches: Patches) -> None:
+    """A shard keeps nothing aside of what it has given."""
+
+    def make(right: Any) -> Any:
+        def lend(giving: Any, claim: Any) -> Any:
+            cells = right(giving, claim)
+            giving._saved.save({(f"_aside:{name}", key): None for name, key in cells})  # noqa: SLF001
+            return cells
+
+        return lend
+
+    patches.replace(claims.Giving, "_lend", make)
+
+
+def _fresh_spool_claims_nothing(patches: Patches) -> None:
+    """A fresh spool begins with the steps that were asked for, and with no state."""
+
+    def make(right: Any) -> Any:
+        return staticmethod(lambda image, *rest: right(image, *rest) if image.last_seq else None)
+
+    patches.replace(claiming.Claiming, "of", make)
+
+
+def _cells_stay_in_the_spool(patches: Patches) -> None:
+    """A life that stays with the former steps keeps the cells that have come for others."""
+    patches.replace(epochs, "is_answered", lambda right: lambda *args: True)
+
+
+def _has_without_cells(patches: Patches) -> None:
+    """A device notes that it has the cells, and does not write them."""
+
+    def make(right: Any) -> Any:
+        def commit(batches: Any = (), *args: Any, state: Any = None, **more: Any) -> Any:
+            if not batches:
+                state = {at: value for at, value in (state or {}).items() if at == CLAIM}
+            return right(batches, *args, state=state or {}, **more)
+
+        return commit
+
+    patches.replace(claiming, "SpoolCommit", make)
+
+
+def _given_up_in_silence(patches: Patches) -> None:
+    """A device goes on without the cells, and does not say so."""
+
+    def make(right: Any) -> Any:
+        async def say(session: Any, effects: Any, kept: Any, gone: Any = ()) -> None:
+            if kept.says != BACK:
+                await right(session, effects, kept, gone)
+
+        return say
+
+    patches.replace(claiming, "_say", make)
+
+
 OF_CLAIMS = (
     Mutant("open claim forgotten at a start", _open_claim_forgotten, _run),
     Mutant("claim served again after it was taken", _claim_served_again, _run),
@@ -136,4 +245,14 @@ OF_CLAIMS = (
     Mutant("output of cells not handed on", _output_not_handed_on, _run),
     Mutant("device reads while it waits for cells", _reads_while_it_waits, _run),
     Mutant("crossing does not say that cells came", _has_not_said, _run),
+    Mutant("number of a claim used again", _number_used_again, _run_set_back),
+    Mutant("claims of a lost spool not given back", _lost_spool_unheard, _run_lost),
+    Mutant("set back spool does not say what it knows", _set_back_unsaid, _run_set_back),
+    Mutant("cells of another claim taken", _given_of_any_claim, _run),
+    Mutant("cells not brought up", _not_brought_up, _run),
+    Mutant("cells given and forgotten", _given_and_forgotten, _run),
+    Mutant("fresh spool claims nothing", _fresh_spool_claims_nothing, _run_lost),
+    Mutant("cells for other steps stay in the spool", _cells_stay_in_the_spool, _run),
+    Mutant("cells said to be there and not written", _has_without_cells, _run),
+    Mutant("claim given up in silence", _given_up_in_silence, _run),
 )

@@ -65,6 +65,11 @@ class OutboxBook:
         self.written += 1
         self.version += 1
 
+    def reset(self) -> None:
+        """It is gone, and there is an empty one; what has written to it must have ended before."""
+        self.lanes, self.held, self.staged = {}, {}, {}
+        self.version += 1
+
     def visible(self, device: str) -> list[OutBatch]:
         """The batches that a sender sees, in order."""
         return [batch for _, batch in sorted(self.held[device].items())]

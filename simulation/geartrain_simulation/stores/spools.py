@@ -41,6 +41,11 @@ _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
 _encode = msgspec.msgpack.Encoder().encode
 
 
+def record_of(name: str, what: Any) -> bytes:
+    """A transaction as the file has it."""
+    return name.encode() + b":" + _encode(what)
+
+
 class SpoolBook:
     """What one (device, flow) has committed. `on_commit` is told of each commit and `on_renew` of the batches
     of each new epoch once they are durable, `on_trim` of (epoch, through_seq) before a trim.
@@ -170,7 +175,8 @@ class SpoolBook:
     def made(self, rewrite: Rewrite) -> list[SpooledBatch]:
         """The batches of a new epoch; raises `SpoolError` when they are not numbered from 1."""
         held = [batch for _, batch in sorted(self.batches.items())]
-        made = [batch for batch in map(rewrite, [None, *held]) if batch is not None]
+        made = list(iter(lambda: rewrite(None), None))
+        made += [batch for batch in map(rewrite, held) if batch is not None]
         if [batch.seq for batch in made] != list(range(1, len(made) + 1)):
             raise SpoolError("the batches of a new epoch are not numbered from 1")
         return made
@@ -209,7 +215,7 @@ class SimSpoolStore:
         return await self._transactions.run("open", take, f"{device} {flow}", syncs=True)
 
     def _write(self, name: str, what: Any) -> None:
-        self._journal.append(name.encode() + b":" + _encode(what))
+        self._journal.append(record_of(name, what))
         self._book.do(name, what)
 
     async def commit(self, change: SpoolCommit) -> None:
