@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
 
 from geartrain_simulation.campaign.runs import run_seed
+from geartrain_simulation.fleet.claiming_fleet import DOWNLINK, ClaimingFleet
+from geartrain_simulation.fleet.spark_model import SparkModel
+from geartrain_simulation.fleet.troubles import READER
 
 SEEDS = range(12)
 
@@ -17,3 +24,55 @@ def test_devices_that_claim_state_in_a_bad_world_break_no_rule() -> None:
         met.update(result.counters)
     assert met["cells_taken"] > len(SEEDS)
     assert met["crossings"] > len(SEEDS)
+
+
+class Quiet(ClaimingFleet):
+    """One in which nothing goes wrong but that agents are stopped, and that a node dies at one point."""
+
+    def __init__(self, seed: int, doomed: tuple[str, str, int] | None = None) -> None:
+        super().__init__(seed)
+        self.faults = tuple(fault for fault in self.faults if fault.kind == "stop")
+        self._doomed_at, self._doomed = doomed, False
+        self.first_given = 0
+        """The micro-batch that has first given cells, from 1."""
+
+    def _arrange(self) -> None:
+        super()._arrange()
+        if self._doomed_at is not None:
+            node, point, nth = self._doomed_at
+            self.world.nodes[node].kill_at_point(nth, point)
+
+    def _lose_outbox(self) -> None:
+        """It stays."""
+
+    def _strike_at(self, node: str, random: Random) -> None:
+        """No device dies."""
+
+    def _reader(self) -> SparkModel:
+        model, right = super()._reader(), self.host._give
+
+        async def give(process: Any, random: Any, number: int, batches: Any) -> None:
+            self.first_given = self.first_given or (number + 1 if batches else 0)
+            await right(process, random, number, batches)
+
+        setattr(self.host, "_give", give)  # noqa: B010 - of one object
+        return model
+
+
+QUIET = 5
+HOST_POINTS = ("plan done", "read", "give", "give done", "write", "write done", "commit", "commit done")
+DOWN_POINTS = ("outbox.read", "outbox.trim", "outbox.trim done", "net.publish", "net.publish done")
+
+
+@pytest.mark.slow
+def test_a_kill_of_the_host_at_any_step_of_what_gives_cells_changes_nothing() -> None:
+    quiet = Quiet(QUIET)
+    quiet.run()
+    assert quiet.first_given
+    points = [(READER, f"spark.{one}", quiet.first_given) for one in HOST_POINTS]
+    points += [(DOWNLINK, one, 1) for one in DOWN_POINTS]
+    for point in points:
+        fleet = Quiet(QUIET, point)
+        fleet.run()
+        assert fleet.world.nodes[point[0]].crashes == 1, point
+        assert fleet.host.cells_given, point
