@@ -25,7 +25,7 @@ def _is_state(batch: Any) -> bool:
 
 def _state_not_sent(patches: Patches) -> None:
     """A step leaves the device, and what it keeps is forgotten."""
-    patches.replace(Sealer, "moved", lambda right: lambda sealer, cells, progress: [])
+    patches.replace(Sealer, "moved", lambda right: lambda sealer, cells, forms, progress: [])
 
 
 def _state_shed(patches: Patches) -> None:
