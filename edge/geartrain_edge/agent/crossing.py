@@ -135,9 +135,9 @@ def forgotten(
 def migrated(
     state: Mapping[Cell, bytes], plan: Plan, settings: AgentSettings, *, is_fresh: bool
 ) -> dict[Cell, bytes | None]:
-    """The cells that become others: as a spool goes over to the revision of `plan`, those of tasks that keep
-    another type of state; at any start, those of tasks that have timers now, or none any more. None stands
-    for one of which none could be made.
+    """The cells that become others. At any start these are those of tasks that have timers now, or none any
+    more. As a spool goes over to the revision of `plan`, so are those of tasks that keep another type of
+    state. None stands for one of which none could be made.
     """
     if REVISION not in state:
         return {}
