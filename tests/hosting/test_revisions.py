@@ -115,7 +115,7 @@ def test_steps_come_and_go_where_the_log_says_so(
         assert (said["state"], said["revision"], said["prepared"]) == ("running", 1, 1)
         river.want("none_such", again=True)
         hosting.until(lambda: "none_such" in wanted.status(APP)["why"])
-        river.want("two", again=True)
+        river.want("two_wide", again=True)  # the sums go on in a state of another type
         hosting.until(lambda: wanted.status(APP)["prepared"] == 2)
         assert wanted.status(APP)["revision"] == 1
         log.append(70)  # what comes before the revision is of the one before, also in one micro-batch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import ClassVar
 
 from geartrain import Context, Flow, Table, Task
 from geartrain.testing import TestingSource
@@ -22,7 +23,7 @@ class CannotGoOn(BaseException):
 class Adding(Task[Reading, Sum]):
     """Adds up; floats make the order of the additions visible."""
 
-    state = Running
+    state: ClassVar[type] = Running
 
     def __init__(self, factor: float) -> None:
         self.factor = factor

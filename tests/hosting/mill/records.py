@@ -44,6 +44,14 @@ class Running(State):
     total: float = 0.0
 
 
+class Wide(State):
+    """The same, and the last value."""
+
+    count: int = 0
+    total: float = 0.0
+    last: float = 0.0
+
+
 class Level(Record):
     """So many sensors have given so many readings."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from typing import Any, ClassVar
 
 from geartrain import Context, Flow, Table, Task, agg, tumbling
 from geartrain.testing import TestingSource
 from tests.hosting.mill.flows import Adding
-from tests.hosting.mill.records import Halved, Level, Reading, Running, Second, Sum, Text
+from tests.hosting.mill.records import Halved, Level, Reading, Running, Second, Sum, Text, Wide
 
 
 class Counting(Task[Sum, Level]):
@@ -21,6 +22,28 @@ class Counting(Task[Sum, Level]):
         ctx.emit(Level(value.count, ctx.state.count))
 
 
+def widened(running: Running) -> Wide:
+    """The state of sums with the last value."""
+    return Wide(running.count, running.total)
+
+
+class AddingWide(Adding):
+    """The sums by code that keeps another type of state, and that could have timers."""
+
+    state: ClassVar[type] = Wide
+    migrate: ClassVar[Mapping[type, Callable[[Any], Any]]] = {Running: widened}
+
+    def __init__(self, factor: float) -> None:
+        super().__init__(factor)
+
+    def on_next(self, reading: Reading, ctx: Context[Sum, Any]) -> None:
+        super().on_next(reading, ctx)
+        ctx.state.last = reading.value
+
+    def on_notify(self, time: int, ctx: Context[Sum, Any]) -> None:
+        pass
+
+
 def make(
     factor: float,
     *,
@@ -30,17 +53,19 @@ def make(
     as_text: bool = False,
     seen: bool = False,
     later: bool = False,
+    wide: bool = False,
 ) -> Flow:
     """The sums of sensors; levels: with a step behind another shuffle; windows: with one beside, too; again:
     with a third shuffle; as_text: with counts that no table of the others can hold; seen: with a broadcast;
-    later: with steps that nothing else reads, below readings and below sums.
+    later: with steps that nothing else reads, below readings and below sums; wide: with sums that keep
+    another type of state.
     """
     flow = Flow("river")
     readings = flow.source("readings", TestingSource[Reading](), out=Reading, partitioned_by="sensor")
     keyed = readings.key_by("sensor", name="by_sensor")
     if again:
         keyed = keyed.process("twice", Adding(1.0)).map(back, name="back").key_by("sensor", name="anew")
-    sums = keyed.process("adding", Adding(factor))
+    sums = keyed.process("adding", AddingWide(factor) if wide else Adding(factor))
     shown = sums.map(texts) if as_text else sums.map(halved) if windows else sums
     shown.sink("each", Table("each_sum"))
     if levels:
@@ -88,6 +113,7 @@ def back(value: Sum) -> Reading:
 
 one = make(0.5, levels=True, windows=False)
 two = make(0.25, levels=False, windows=True)
+two_wide = make(0.25, levels=False, windows=True, wide=True)
 three = make(0.25, levels=True, windows=False)
 deep = make(0.25, levels=True, windows=False, again=True)
 counts_as_text = make(0.5, levels=True, windows=False, as_text=True)
