@@ -9,7 +9,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from geartrain.records.event_time import START_OF_TIME
 from geartrain.runtime.fragment import Output
 from geartrain.state.claims import BACK, HAS, Taking
 from geartrain.state.keyed import NEVER, saved_cell
@@ -170,17 +169,6 @@ def _given_of_any_claim(patches: Patches) -> None:
     patches.replace(Taking, "take", make)
 
 
-def _not_brought_up(patches: Patches) -> None:
-    """Cells are given as of the cloud's clock, and not of the device's watermark."""
-
-    def make(right: Any) -> Any:
-        return lambda graph, steps, cells, marks, emptied: right(
-            graph, steps, cells, dict.fromkeys(marks, START_OF_TIME), emptied
-        )
-
-    patches.replace(claims, "brought_up", make)
-
-
 def _given_and_forgotten(patches: Patches) -> None:
     """A shard keeps nothing aside of what it has given."""
 
@@ -195,18 +183,13 @@ def _given_and_forgotten(patches: Patches) -> None:
     patches.replace(claims.Giving, "_lend", make)
 
 
-def _fresh_spool_claims_nothing(patches: Patches) -> None:
-    """A fresh spool begins with the steps that were asked for, and with no state."""
+def _left_out(patches: Patches) -> None:
+    """A shard takes cells for a device aside, and gives none of them."""
 
     def make(right: Any) -> Any:
-        return staticmethod(lambda image, *rest: right(image, *rest) if image.last_seq else None)
+        return lambda number, shard, shards, cells, why: right(number, shard, shards, {}, why)
 
-    patches.replace(claiming.Claiming, "of", make)
-
-
-def _cells_stay_in_the_spool(patches: Patches) -> None:
-    """A life that stays with the former steps keeps the cells that have come for others."""
-    patches.replace(epochs, "is_answered", lambda right: lambda *args: True)
+    patches.replace(claims, "given_cells", make)
 
 
 def _has_without_cells(patches: Patches) -> None:
@@ -249,10 +232,8 @@ OF_CLAIMS = (
     Mutant("claims of a lost spool not given back", _lost_spool_unheard, _run_lost),
     Mutant("set back spool does not say what it knows", _set_back_unsaid, _run_set_back),
     Mutant("cells of another claim taken", _given_of_any_claim, _run),
-    Mutant("cells not brought up", _not_brought_up, _run),
     Mutant("cells given and forgotten", _given_and_forgotten, _run),
-    Mutant("fresh spool claims nothing", _fresh_spool_claims_nothing, _run_lost),
-    Mutant("cells for other steps stay in the spool", _cells_stay_in_the_spool, _run),
+    Mutant("cells left out of what is given", _left_out, _run),
     Mutant("cells said to be there and not written", _has_without_cells, _run),
     Mutant("claim given up in silence", _given_up_in_silence, _run),
 )
