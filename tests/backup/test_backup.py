@@ -27,7 +27,7 @@ from geartrain_cloud.backup.manifest import MANIFEST
 from geartrain_cloud.backup.moment import FROZEN, moment_of
 from geartrain_cloud.backup.restoring import restore
 from geartrain_cloud.backup.writing import back_up
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.log.opening import take_ledger
 from geartrain_cloud.platform.config import read_platform
 from geartrain_cloud.platform.places import RESTORING, PlatformPlaces

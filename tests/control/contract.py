@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from geartrain_cloud.control import answers
 from geartrain_cloud.control.main import ANSWERING
-from geartrain_cloud.control.openapi import REFUSED, Contract
-from geartrain_cloud.control.routes import declared
+from geartrain_cloud.rest import answers
+from geartrain_cloud.rest.openapi import REFUSED, Contract
+from geartrain_cloud.rest.routes import declared
 
 _ROUTES = [
     (one, re.compile(re.sub(r"\{\w+\}", "[^/]+", one.path.replace(".", "[.]"))))

@@ -19,7 +19,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from geartrain_cloud.broker import free_port
-from geartrain_cloud.control.answering import handler_of
 from geartrain_cloud.control.device_listener import (
     DeviceRoute,
     caller,
@@ -29,9 +28,10 @@ from geartrain_cloud.control.device_listener import (
     make_device_app,
 )
 from geartrain_cloud.control.enrolment import Enrolment
-from geartrain_cloud.control.idempotency import Answer
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.idempotency import Answer
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.platform.config import FleetSection, PlatformConfig
+from geartrain_cloud.rest.answering import handler_of
 
 DAY_S = 86_400.0
 

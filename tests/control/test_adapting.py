@@ -10,8 +10,8 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from geartrain.control.states import Measured
-from geartrain_cloud.control.adapting import LOW, PAUSE_S, PAUSE_S_MAX, Memory, Move, next_move
-from geartrain_cloud.control.fitting import FREE_BYTES_MIN, Ladder, Rung
+from geartrain_cloud.changes.adapting import LOW, PAUSE_S, PAUSE_S_MAX, Memory, Move, next_move
+from geartrain_cloud.changes.fitting import FREE_BYTES_MIN, Ladder, Rung
 
 FREE = 1 << 30
 LOOK_S = 60.0

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from geartrain.control.states import Measured
-from geartrain_cloud.control.adapting import PAUSE_S
+from geartrain_cloud.changes.adapting import PAUSE_S
 from geartrain_cloud.control.adaptive_rounds import AdaptiveRounds
-from geartrain_cloud.control.audit import AuditLog
+from geartrain_cloud.rest.audit import AuditLog
 from tests.control.test_cuts import FEW, Fleet
 
 STRONG = Measured(100, 0.1, 3.0, 1 << 30)

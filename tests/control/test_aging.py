@@ -12,9 +12,9 @@ from geartrain import Table
 from geartrain.adapters.system import SystemClock
 from geartrain.schema import ColumnBatch, derive
 from geartrain_cloud.control.aging import Aging, tables_age_s
-from geartrain_cloud.control.errors import ConflictError
-from geartrain_cloud.control.model import State
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.errors import ConflictError
+from geartrain_cloud.control_store.model import State
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.platform.config import PlatformConfig, TablesSection, read_platform
 from geartrain_cloud.sinks.app_tables import AppTables
 from tests.control.test_reconciler import ASKED, OUTLINE

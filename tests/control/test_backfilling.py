@@ -11,22 +11,22 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from geartrain_cloud.control.answering import sentences
 from geartrain_cloud.control.backfilling import Backfills
 from geartrain_cloud.control.checking import Answer, Question
 from geartrain_cloud.control.history_files import HistoryFiles, given
 from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.loading import Loader
-from geartrain_cloud.control.model import Instance, Mode, State, Submission
-from geartrain_cloud.control.openapi import ROOT
 from geartrain_cloud.control.reconciler import Reconciler
-from geartrain_cloud.control.requests import BODY_BYTES_MAX
-from geartrain_cloud.control.routes import add_routes
-from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.control.updating import Updates
+from geartrain_cloud.control_store.model import Instance, Mode, State, Submission
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.places import PlatformPlaces
+from geartrain_cloud.rest.answering import sentences
+from geartrain_cloud.rest.openapi import ROOT
+from geartrain_cloud.rest.requests import BODY_BYTES_MAX
+from geartrain_cloud.rest.routes import add_routes
 
 FLOW = """
 from geartrain import Flow, Record, Table

@@ -13,7 +13,7 @@ import pytest
 from geartrain_client.cli import main
 from geartrain_cloud.backup.restoring import restore
 from geartrain_cloud.control.backups import BACKUPS_MAX
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.platform.places import PlatformPlaces
 from tests.control.platform_client import Client, control_process
 

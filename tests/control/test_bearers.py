@@ -8,9 +8,9 @@ from typing import NoReturn
 
 import pytest
 
-from geartrain_cloud.control import bearers
-from geartrain_cloud.control.bearers import Bearer, Role
-from geartrain_cloud.control.errors import (
+from geartrain_cloud.control_store import bearers
+from geartrain_cloud.control_store.bearers import Bearer, Role
+from geartrain_cloud.control_store.errors import (
     ConflictError,
     ExpiredError,
     InvalidError,
@@ -18,7 +18,7 @@ from geartrain_cloud.control.errors import (
     StoreError,
     UnauthorizedError,
 )
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.store import ControlStore
 
 OWN = "the-token-of-the-state-folder"
 DAY_S = 86_400.0

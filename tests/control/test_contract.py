@@ -7,8 +7,8 @@ import runpy
 from pathlib import Path
 
 from geartrain_cloud.control.main import ANSWERING
-from geartrain_cloud.control.openapi import Contract, document
-from geartrain_cloud.control.routes import Route, declared
+from geartrain_cloud.rest.openapi import Contract, document
+from geartrain_cloud.rest.routes import Route, declared
 from tests.control.platform_client import control_process
 from tests.tidy.source import ROOT
 

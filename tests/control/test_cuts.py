@@ -31,24 +31,24 @@ from geartrain.graph.graph import Input
 from geartrain.ports import StateSize
 from geartrain.revision.change import Change, StepChange
 from geartrain.testing import TestingSource
+from geartrain_cloud.changes.cut_checking import CutWish
 from geartrain_cloud.control import explaining
-from geartrain_cloud.control.answering import sentences
 from geartrain_cloud.control.checking import Answer, Question, check
-from geartrain_cloud.control.cut_checking import CutWish
 from geartrain_cloud.control.cutting import Cuts, check_can_cut
-from geartrain_cloud.control.errors import ConflictError
 from geartrain_cloud.control.explaining import Explanations
 from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.lane_store import desired_of
-from geartrain_cloud.control.model import CutRule, Report, State, Submission
 from geartrain_cloud.control.moving_state import StateSizes, Tier
 from geartrain_cloud.control.observing import Observer
-from geartrain_cloud.control.openapi import ROOT
-from geartrain_cloud.control.requests import BODY_BYTES_MAX
-from geartrain_cloud.control.routes import add_routes
 from geartrain_cloud.control.trust import Trust
+from geartrain_cloud.control_store.errors import ConflictError
+from geartrain_cloud.control_store.model import CutRule, Report, State, Submission
 from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform.places import read_report
+from geartrain_cloud.rest.answering import sentences
+from geartrain_cloud.rest.openapi import ROOT
+from geartrain_cloud.rest.requests import BODY_BYTES_MAX
+from geartrain_cloud.rest.routes import add_routes
 from geartrain_cloud.short_process import Ended
 from tests.control.test_revisions import Host
 from tests.spark.flows import Adding, Reading, Sum

@@ -10,8 +10,8 @@ from geartrain.graph.without import without
 from geartrain.revision import Change, Revision
 from geartrain.revision.change import StepChange
 from geartrain.testing import TestingSource
+from geartrain_cloud.changes.editing import Edit, unasked, unchanged
 from geartrain_cloud.control.checking import Question, check
-from geartrain_cloud.control.editing import Edit, unasked, unchanged
 from tests.hosting.mill import revisions as mill
 from tests.hosting.mill.records import Reading
 

@@ -15,8 +15,8 @@ from geartrain.control.sealed import POINT_BYTES
 from geartrain_cloud.certs import Fleet
 from geartrain_cloud.control.device_listener import BODY_BYTES_MAX
 from geartrain_cloud.control.enrolment import LIVE_MAX, RETIRED_US
-from geartrain_cloud.control.errors import NotFoundError
-from geartrain_cloud.control.tokens import Tokens
+from geartrain_cloud.control_store.errors import NotFoundError
+from geartrain_cloud.control_store.tokens import Tokens
 from geartrain_cloud.errors import CertificateError
 from tests.control.enrolled import DAY_S, Key, opened
 

@@ -19,10 +19,11 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from geartrain_cloud.control import answers, events
-from geartrain_cloud.control.audit import AuditLog
-from geartrain_cloud.control.errors import ConflictError
-from geartrain_cloud.control.model import (
+from geartrain_cloud.control.server import listen, make_app
+from geartrain_cloud.control.streaming import STREAMS_MAX, STREAMS_OF_TOKEN_MAX, Streams
+from geartrain_cloud.control_store import events
+from geartrain_cloud.control_store.errors import ConflictError
+from geartrain_cloud.control_store.model import (
     ONLINE_US,
     Channel,
     Mode,
@@ -33,10 +34,10 @@ from geartrain_cloud.control.model import (
     State,
     Submission,
 )
-from geartrain_cloud.control.server import listen, make_app
-from geartrain_cloud.control.store import ControlStore
-from geartrain_cloud.control.streaming import STREAMS_MAX, STREAMS_OF_TOKEN_MAX, Streams
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.platform.config import ControlSection
+from geartrain_cloud.rest import answers
+from geartrain_cloud.rest.audit import AuditLog
 from tests.control.platform_client import Client, control_process
 
 OUTLINE = Outline("heat", [Channel("readings", ["probes"])], [SourceOutline("probes", bounded=True)], "r1")

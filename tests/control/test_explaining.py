@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from geartrain_cloud.control import explaining
-from geartrain_cloud.control.errors import TooManyError
 from geartrain_cloud.control.explaining import WAITING_MAX, Explanations
+from geartrain_cloud.control_store.errors import TooManyError
 from geartrain_cloud.explaining.question import RecordsQuestion
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.short_process import Ended

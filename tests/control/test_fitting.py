@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geartrain.control.states import Measured
-from geartrain_cloud.control.fitting import Ladder, Rung, fit
+from geartrain_cloud.changes.fitting import Ladder, Rung, fit
 
 LADDER = Ladder(
     (Rung("cloud", 10, 900), Rung("", 15, 500), Rung("edge", 40, 20)), {"": 15, "cloud": 10, "x": 30}

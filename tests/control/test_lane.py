@@ -19,11 +19,11 @@ from geartrain.control.sender import SenderPolicy
 from geartrain.control.states import App, AppReport, AppState, RunningProgram, State, Wanted
 from geartrain.errors import DiskError
 from geartrain_cloud.broker import choose_broker, wait_until_ready
-from geartrain_cloud.control.errors import ConflictError
 from geartrain_cloud.control.lane import ControlLane, LaneSettings
 from geartrain_cloud.control.lane_store import StoreOfLane, accept
-from geartrain_cloud.control.model import Channel, Mode, Outline, SourceOutline, Submission
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.errors import ConflictError
+from geartrain_cloud.control_store.model import Channel, Mode, Outline, SourceOutline, Submission
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_edge.parent.kept_file import KeptFile
 from geartrain_edge.parent.lane import DeviceLane
 from tests.waiting import WAIT_S

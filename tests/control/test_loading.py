@@ -17,8 +17,8 @@ from geartrain.planning import make_plan
 from geartrain.revision import Revision, code_of, revision_of
 from geartrain_cloud.control import loading
 from geartrain_cloud.control.checking import Answer, Question
-from geartrain_cloud.control.errors import ConflictError, FlowRefusedError, TooManyError
 from geartrain_cloud.control.loading import Loader
+from geartrain_cloud.control_store.errors import ConflictError, FlowRefusedError, TooManyError
 from geartrain_cloud.short_process import Ended, run_short
 
 STOCKS = "geartrain_examples.stocks.flow:flow"

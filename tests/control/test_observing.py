@@ -18,11 +18,11 @@ from geartrain.schema import ColumnBatch
 from geartrain.state.moving import NOT_TAKEN_IN
 from geartrain.testing import TestingSource
 from geartrain_cloud.control import cost
-from geartrain_cloud.control.model import Channel, Mode, Outline, SourceOutline, State, Submission
 from geartrain_cloud.control.observing import REFUSED_S, Observer
 from geartrain_cloud.control.rates import AGENTS_MAX, LOOK_S, SPAN_S
 from geartrain_cloud.control.reconciler import Reconciler
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.model import Channel, Mode, Outline, SourceOutline, State, Submission
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.places import write_report
 from geartrain_cloud.sinks.sqlite import SqliteTables

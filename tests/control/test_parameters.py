@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from geartrain_cloud.control.errors import InvalidError
-from geartrain_cloud.control.requests import declare, query_of
-from geartrain_cloud.control.routes import route
+from geartrain_cloud.control_store.errors import InvalidError
+from geartrain_cloud.rest.requests import declare, query_of
+from geartrain_cloud.rest.routes import route
 
 
 class AnyQuery(msgspec.Struct, frozen=True):

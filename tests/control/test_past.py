@@ -15,20 +15,20 @@ from msgspec.structs import replace
 from geartrain.errors import PlacementError
 from geartrain.planning.mixed import make_mixed_plan
 from geartrain.planning.past import past_of
-from geartrain_cloud.control.answering import sentences
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import PastFound, Question, check
 from geartrain_cloud.control.hosting import HostReport
-from geartrain_cloud.control.model import Instance, Outline, Planned, State, Submission
-from geartrain_cloud.control.openapi import ROOT
 from geartrain_cloud.control.past import PastLog
-from geartrain_cloud.control.requests import BODY_BYTES_MAX
-from geartrain_cloud.control.routes import add_routes
-from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.control.updating import Updates
+from geartrain_cloud.control_store.model import Instance, Outline, Planned, State, Submission
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.log import queries
 from geartrain_cloud.log.retention import Retention, retain
+from geartrain_cloud.rest.answering import sentences
+from geartrain_cloud.rest.openapi import ROOT
+from geartrain_cloud.rest.requests import BODY_BYTES_MAX
+from geartrain_cloud.rest.routes import add_routes
 from tests.hosting.mill import revisions as mill
 from tests.hosting.mill_log import MillLog
 

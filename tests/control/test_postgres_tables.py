@@ -9,11 +9,11 @@ import pytest
 
 from geartrain import Table
 from geartrain.schema import ColumnBatch, derive
-from geartrain_cloud.control.errors import NotFoundError
-from geartrain_cloud.control.model import Mode
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.reconciler import PURGE_EVERY_US, Reconciler
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.errors import NotFoundError
+from geartrain_cloud.control_store.model import Mode
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.platform.config import PlatformConfig, TablesSection
 from geartrain_cloud.platform.runs import serve_run
 from geartrain_cloud.sinks.app_tables import AppTables

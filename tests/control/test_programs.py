@@ -12,9 +12,9 @@ import pytest
 from geartrain.control.codec import decode_state
 from geartrain.control.states import INSTALLED_PROGRAM, Reported, state_digest
 from geartrain_cloud.control.agents import standing_of
-from geartrain_cloud.control.errors import NotFoundError, StoreError
 from geartrain_cloud.control.lane_store import StoreOfLane
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.errors import NotFoundError, StoreError
+from geartrain_cloud.control_store.store import ControlStore
 
 ONE, TWO, THREE = ("1" * 64, "2" * 64, "3" * 64)
 

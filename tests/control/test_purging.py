@@ -13,16 +13,16 @@ import pytest
 from geartrain.control.codec import encode_reported
 from geartrain.control.states import Reported
 from geartrain_client.cli import main
-from geartrain_cloud.control.audit import AuditLog
-from geartrain_cloud.control.bearers import Bearer
-from geartrain_cloud.control.devices import HEARS_US
-from geartrain_cloud.control.errors import ConflictError
-from geartrain_cloud.control.model import Channel, Outline, Report, SourceOutline, Submission
-from geartrain_cloud.control.purges import Purge
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.bearers import Bearer
+from geartrain_cloud.control_store.devices import HEARS_US
+from geartrain_cloud.control_store.errors import ConflictError
+from geartrain_cloud.control_store.model import Channel, Outline, Report, SourceOutline, Submission
+from geartrain_cloud.control_store.purges import Purge
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.ingest.erasure import erasable
 from geartrain_cloud.log.opening import stopped_log
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
+from geartrain_cloud.rest.audit import AuditLog
 from tests.cloud.fleet import FLOW, TestDevice
 from tests.cloud.test_state_commands import play
 from tests.control.platform_client import control_process

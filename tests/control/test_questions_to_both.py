@@ -13,15 +13,15 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from geartrain.adapters.system import SystemClock
 from geartrain.control.questions import DeviceAnswer, ToldByDevice
-from geartrain_cloud.control.answering import sentences
 from geartrain_cloud.control.device_questions import DeviceQuestions, Heard
-from geartrain_cloud.control.model import CutRule
-from geartrain_cloud.control.openapi import ROOT
 from geartrain_cloud.control.questions import Questions
-from geartrain_cloud.control.requests import BODY_BYTES_MAX
-from geartrain_cloud.control.routes import add_routes
+from geartrain_cloud.control_store.model import CutRule
 from geartrain_cloud.hosting.questions import Answer, Question, QuestionFolder
 from geartrain_cloud.platform.places import PlatformPlaces
+from geartrain_cloud.rest.answering import sentences
+from geartrain_cloud.rest.openapi import ROOT
+from geartrain_cloud.rest.requests import BODY_BYTES_MAX
+from geartrain_cloud.rest.routes import add_routes
 from tests.control.test_cuts import Fleet
 from tests.control.test_questions import host
 

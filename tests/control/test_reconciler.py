@@ -18,9 +18,11 @@ from msgspec import structs
 from geartrain import Table
 from geartrain.schema import ColumnBatch, derive
 from geartrain_cloud.control import fleet
-from geartrain_cloud.control.database import ControlDatabase
-from geartrain_cloud.control.errors import NotFoundError
-from geartrain_cloud.control.model import (
+from geartrain_cloud.control.observing import Observer
+from geartrain_cloud.control.reconciler import Reconciler
+from geartrain_cloud.control_store.database import ControlDatabase
+from geartrain_cloud.control_store.errors import NotFoundError
+from geartrain_cloud.control_store.model import (
     ONLINE_US,
     Channel,
     Mode,
@@ -30,9 +32,7 @@ from geartrain_cloud.control.model import (
     State,
     Submission,
 )
-from geartrain_cloud.control.observing import Observer
-from geartrain_cloud.control.reconciler import Reconciler
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform import followed
 from geartrain_cloud.platform.config import PlatformConfig

@@ -13,8 +13,8 @@ import pytest
 from geartrain.records.letters import Letter
 from geartrain_client.cli import main
 from geartrain_client.rest import door
-from geartrain_cloud.control.errors import ConflictError
 from geartrain_cloud.control.pausing import INGEST, SPARK, STOP_S, Pauses
+from geartrain_cloud.control_store.errors import ConflictError
 from geartrain_cloud.ingest.erasure import erasable
 from geartrain_cloud.log.opening import shared_log
 from geartrain_cloud.log.reader import LogReader

@@ -23,15 +23,17 @@ from geartrain.graph.without import without
 from geartrain.revision import Change
 from geartrain.revision.change import StepChange
 from geartrain.testing import TestingSource
-from geartrain_cloud.control.answering import sentences
+from geartrain_cloud.changes.editing import unasked
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question, check
 from geartrain_cloud.control.crossed import laggards
-from geartrain_cloud.control.editing import unasked
-from geartrain_cloud.control.errors import ConflictError
 from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.lane_store import state_of
-from geartrain_cloud.control.model import (
+from geartrain_cloud.control.observing import Observer
+from geartrain_cloud.control.trust import Trust
+from geartrain_cloud.control.updating import Updates
+from geartrain_cloud.control_store.errors import ConflictError
+from geartrain_cloud.control_store.model import (
     Channel,
     Instance,
     Mode,
@@ -41,15 +43,13 @@ from geartrain_cloud.control.model import (
     State,
     Submission,
 )
-from geartrain_cloud.control.observing import Observer
-from geartrain_cloud.control.openapi import ROOT
-from geartrain_cloud.control.requests import BODY_BYTES_MAX
-from geartrain_cloud.control.routes import add_routes
-from geartrain_cloud.control.store import ControlStore
-from geartrain_cloud.control.trust import Trust
-from geartrain_cloud.control.updating import Updates
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform.places import read_report, write_report
+from geartrain_cloud.rest.answering import sentences
+from geartrain_cloud.rest.openapi import ROOT
+from geartrain_cloud.rest.requests import BODY_BYTES_MAX
+from geartrain_cloud.rest.routes import add_routes
 from tests.control.test_reconciler import ASKED, ROUNDS_MAX, World, dying
 from tests.hosting.mill import revisions as mill
 from tests.spark.flows import Reading

@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from geartrain_cloud import control
-from geartrain_cloud.control import audit
-from geartrain_cloud.control.audit import AuditLog, told
-from geartrain_cloud.control.bearers import LOCAL, ROLES, Bearer
-from geartrain_cloud.control.errors import StoreError
-from geartrain_cloud.control.requests import DeviceCut, SubmitBody
-from geartrain_cloud.control.routes import Route, declared
+from geartrain_cloud.control_store.bearers import LOCAL, ROLES, Bearer
+from geartrain_cloud.control_store.errors import StoreError
+from geartrain_cloud.rest import audit
+from geartrain_cloud.rest.audit import AuditLog, told
+from geartrain_cloud.rest.requests import DeviceCut, SubmitBody
+from geartrain_cloud.rest.routes import Route, declared
 from tests.control.platform_client import Client, control_process
 
 STOCKS = "geartrain_examples.stocks.flow:flow"

@@ -14,15 +14,15 @@ from msgspec.structs import replace
 from geartrain.flow.loading import load_flow
 from geartrain.planning import make_plan
 from geartrain.revision import revision_of
-from geartrain_cloud.control.answering import sentences
 from geartrain_cloud.control.hosting import HostReport, ToHost, write_hosted
-from geartrain_cloud.control.model import State
-from geartrain_cloud.control.openapi import ROOT
-from geartrain_cloud.control.requests import BODY_BYTES_MAX
-from geartrain_cloud.control.routes import add_routes
 from geartrain_cloud.control.scaling import Scales
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.model import State
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
+from geartrain_cloud.rest.answering import sentences
+from geartrain_cloud.rest.openapi import ROOT
+from geartrain_cloud.rest.requests import BODY_BYTES_MAX
+from geartrain_cloud.rest.routes import add_routes
 from tests.control.test_reconciler import ASKED
 from tests.control.test_revisions import outline, planned
 

@@ -22,11 +22,11 @@ from geartrain.revision import revision_of
 from geartrain.sinks import WebhookSink
 from geartrain.testing import TestingSource
 from geartrain_cloud.certs import Fleet
-from geartrain_cloud.control.errors import ConflictError, InvalidError, NotFoundError, StoreError
 from geartrain_cloud.control.lane_store import StoreOfLane, state_of
-from geartrain_cloud.control.sealing import recipient
 from geartrain_cloud.control.secret_requests import checked_value
-from geartrain_cloud.control.secrets import (
+from geartrain_cloud.control_store.errors import ConflictError, InvalidError, NotFoundError, StoreError
+from geartrain_cloud.control_store.sealing import recipient
+from geartrain_cloud.control_store.secrets import (
     DEVICES_A_ROUND,
     NOT_SEALED,
     OF_APP_MAX,
@@ -35,7 +35,7 @@ from geartrain_cloud.control.secrets import (
     Secret,
     SecretRounds,
 )
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.platform.places import SPARK_PROCESS
 from geartrain_edge.identity import Identity
 from geartrain_edge.joining.unseal import open_all

@@ -16,12 +16,12 @@ from geartrain.planning import make_plan
 from geartrain.revision import differences, revision_of
 from geartrain.testing import TestingSource
 from geartrain_cloud.control.checking import outline_of
-from geartrain_cloud.control.errors import ConflictError
 from geartrain_cloud.control.lane_store import desired_of
-from geartrain_cloud.control.model import Outline, Report, SourceOutline, Submission
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.reconciler import Reconciler
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.errors import ConflictError
+from geartrain_cloud.control_store.model import Outline, Report, SourceOutline, Submission
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.places import read_report

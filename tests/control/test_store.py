@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from geartrain.control.limits import LANE_LIMITS
 from geartrain.errors import SelectorError
-from geartrain_cloud.control import desired
-from geartrain_cloud.control.errors import ConflictError, InvalidError, NotFoundError
-from geartrain_cloud.control.idempotency import ANSWERS_MAX
-from geartrain_cloud.control.model import (
+from geartrain_cloud.control_store import desired
+from geartrain_cloud.control_store.errors import ConflictError, InvalidError, NotFoundError
+from geartrain_cloud.control_store.idempotency import ANSWERS_MAX
+from geartrain_cloud.control_store.model import (
     Channel,
     Mode,
     Outline,
@@ -31,7 +31,7 @@ from geartrain_cloud.control.model import (
     Submission,
     Wanted,
 )
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.store import ControlStore
 
 OUTLINE = Outline("heat", [Channel("readings", ["readings"])], [SourceOutline("readings", True)], "aa")
 
@@ -352,7 +352,7 @@ def test_a_store_that_is_killed_amid_changes_holds_whole_ones(tmp_path: Path) ->
         import sys
         from pathlib import Path
         from tests.control.test_store import OUTLINE, heat
-        from geartrain_cloud.control.store import ControlStore
+        from geartrain_cloud.control_store.store import ControlStore
         store = ControlStore(Path(sys.argv[1]), lambda: 1)
         for name in ("t1", "t2"):
             store.devices.add(name, {})

@@ -26,12 +26,12 @@ from geartrain_client.signing.metadata import (
 )
 from geartrain_cloud.control.enrolment import Enrolment
 from geartrain_cloud.control.main import ANSWERING
-from geartrain_cloud.control.openapi import Contract
-from geartrain_cloud.control.requests import MetadataBody, NoQuery, declare
-from geartrain_cloud.control.routes import declared
-from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.platform.config import FleetSection, PlatformConfig
+from geartrain_cloud.rest.openapi import Contract
+from geartrain_cloud.rest.requests import MetadataBody, NoQuery, declare
+from geartrain_cloud.rest.routes import declared
 from tests.bundles.signed import author, send
 from tests.bundles.test_repository import ONE
 

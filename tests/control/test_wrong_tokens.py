@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from geartrain_cloud.control.access import Tokens
-from geartrain_cloud.control.audit import Auditing, AuditLog
-from geartrain_cloud.control.errors import ThrottledError
 from geartrain_cloud.control.server import listen, make_app
-from geartrain_cloud.control.store import ControlStore
-from geartrain_cloud.control.wrong_tokens import ADDRESSES_MAX, WINDOW_S, WRONG_MAX, WrongTokens
+from geartrain_cloud.control_store.errors import ThrottledError
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.platform.config import ControlSection
+from geartrain_cloud.rest.access import Tokens
+from geartrain_cloud.rest.audit import Auditing, AuditLog
+from geartrain_cloud.rest.wrong_tokens import ADDRESSES_MAX, WINDOW_S, WRONG_MAX, WrongTokens
 from tests.control.platform_client import Client
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from geartrain_cloud.control.main import ANSWERING
-from geartrain_cloud.control.openapi import Contract
-from geartrain_cloud.control.routes import declared
+from geartrain_cloud.rest.openapi import Contract
+from geartrain_cloud.rest.routes import declared
 from tests.docs.test_cli_page import commands
 
 HERE = "asks no platform: it works on what is on this machine"

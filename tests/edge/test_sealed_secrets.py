@@ -17,7 +17,7 @@ from geartrain.control.sender import Standing
 from geartrain.control.states import SealedSecret, SecretReport, State
 from geartrain.errors import WireError
 from geartrain_cloud.certs import Fleet
-from geartrain_cloud.control.sealing import recipient, seal
+from geartrain_cloud.control_store.sealing import recipient, seal
 from geartrain_cloud.errors import CertificateError
 from geartrain_edge.identity import Identity, Term, identity_text
 from geartrain_edge.joining.keys import new_key, private_key, request_for

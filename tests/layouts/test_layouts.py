@@ -21,15 +21,15 @@ from geartrain.errors import GeartrainError
 from geartrain.schema import Field, FieldType, Schema
 from geartrain_cloud.backup.restoring import restore
 from geartrain_cloud.backup.writing import back_up
-from geartrain_cloud.control import database as control
-from geartrain_cloud.control.audit import AuditLog
-from geartrain_cloud.control.store import ControlStore
-from geartrain_cloud.control.tokens import Tokens
+from geartrain_cloud.control_store import database as control
+from geartrain_cloud.control_store.store import ControlStore
+from geartrain_cloud.control_store.tokens import Tokens
 from geartrain_cloud.downlink.outbox_file import open_outbox
 from geartrain_cloud.hosting.group_file import open_group
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.log.opening import ledger_of, take_ledger
 from geartrain_cloud.log.roster import RosterDocument, RosterReader, RosterWriter
+from geartrain_cloud.rest.audit import AuditLog
 from geartrain_cloud.sinks.parquet import ParquetTables
 from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_edge.spool.spool import SqliteSpool

@@ -14,7 +14,7 @@ import pytest
 
 from geartrain_client.signing.folder import KEYS
 from geartrain_client.signing.keys import new_author
-from geartrain_cloud.control.requests import ROWS_MAX
+from geartrain_cloud.rest.requests import ROWS_MAX
 from tests.control.platform_client import Client, client_of
 from tests.proofs.test_open_platform import join, open_platform, running
 from tests.proofs.test_platform import until_ended

@@ -19,13 +19,13 @@ from aiohttp import web_fileresponse
 from cryptography import x509
 
 from geartrain_cloud.bundles.files import BundleFiles
-from geartrain_cloud.control.answering import error_form
 from geartrain_cloud.control.device_listener import DeviceRoute, join_routes, make_device_app
 from geartrain_cloud.control.enrolment import Enrolment
-from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.pages.connections import PageRunner
 from geartrain_cloud.platform.config import FleetSection, PlatformConfig
+from geartrain_cloud.rest.answering import error_form
 from tests.control.enrolled import DAY_S, Key
 from tests.security.fuzz_page import TURNS_MAX, Failures, Wire
 from tests.security.measured import Memory, Outcome, fast_folder, run_inline

@@ -22,7 +22,7 @@ from geartrain.flow.loading import load_flow
 from geartrain.planning import Plan, make_plan
 from geartrain.revision import Revision, code_of, revision_of
 from geartrain_cloud.cli.demo_folder import Manifest, Setup
-from geartrain_cloud.control.names import instance_name
+from geartrain_cloud.control_store.names import instance_name
 from geartrain_cloud.pages.page import Page, Tables
 
 Options = Mapping[str, Mapping[str, Any]]

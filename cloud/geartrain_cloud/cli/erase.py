@@ -14,11 +14,11 @@ from typing import Any
 from geartrain.adapters.system import SystemClock
 from geartrain.printable import printable
 from geartrain_client.terminal.screen import ProgressLine, notices, print_json, results
-from geartrain_cloud.control.audit import AuditLog
-from geartrain_cloud.control.bearers import LOCAL, Bearer
+from geartrain_cloud.control_store.bearers import LOCAL, Bearer
 from geartrain_cloud.ingest.erasure import Erased, erasable, erase_device
 from geartrain_cloud.inspecting.places import log_folder, run_folder
 from geartrain_cloud.platform.places import PlatformPlaces
+from geartrain_cloud.rest.audit import AuditLog
 from geartrain_cloud.spark.lock import LOCK_FILE, no_reader
 
 

@@ -14,16 +14,16 @@ from typing import Any
 from geartrain.errors import GeartrainError
 from geartrain.ports import Clock
 from geartrain.printable import printable
-from geartrain_cloud.control.adapting import Memory, Move, next_move
-from geartrain_cloud.control.audit import AuditLog
-from geartrain_cloud.control.bearers import Bearer
-from geartrain_cloud.control.cut_checking import ADAPTIVE, CutWish
+from geartrain_cloud.changes.adapting import Memory, Move, next_move
+from geartrain_cloud.changes.cut_checking import ADAPTIVE, CutWish
+from geartrain_cloud.changes.fitting import Ladder
 from geartrain_cloud.control.cutting import Cuts, DeviceWish, own_cut, shown_cut
-from geartrain_cloud.control.desired import rule_of
-from geartrain_cloud.control.errors import StoreError
-from geartrain_cloud.control.fitting import Ladder
-from geartrain_cloud.control.model import ONLINE_US, CutRule, Instance, State, Wanted
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.bearers import Bearer
+from geartrain_cloud.control_store.desired import rule_of
+from geartrain_cloud.control_store.errors import StoreError
+from geartrain_cloud.control_store.model import ONLINE_US, CutRule, Instance, State, Wanted
+from geartrain_cloud.control_store.store import ControlStore
+from geartrain_cloud.rest.audit import AuditLog
 
 _LOG = logging.getLogger("geartrain.control")
 

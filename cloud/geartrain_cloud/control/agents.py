@@ -17,14 +17,14 @@ from geartrain.bundle import ProgramManifest
 from geartrain.control.codec import decode_reported
 from geartrain.control.states import INSTALLED_PROGRAM
 from geartrain.printable import printable
-from geartrain_cloud.control import answers
-from geartrain_cloud.control.errors import ConflictError, InvalidError
-from geartrain_cloud.control.idempotency import Answer
-from geartrain_cloud.control.model import Device
-from geartrain_cloud.control.requests import UpgradeBody, body_of, key_of
-from geartrain_cloud.control.routes import route
-from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
+from geartrain_cloud.control_store.errors import ConflictError, InvalidError
+from geartrain_cloud.control_store.idempotency import Answer
+from geartrain_cloud.control_store.model import Device
+from geartrain_cloud.control_store.store import ControlStore
+from geartrain_cloud.rest import answers
+from geartrain_cloud.rest.requests import UpgradeBody, body_of, key_of
+from geartrain_cloud.rest.routes import route
 
 DEVICES_MAX = 1_000
 """Of one wish."""

@@ -11,8 +11,8 @@ import asyncio
 import logging
 
 from geartrain.ports import Clock
-from geartrain_cloud.control.model import Instance
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.model import Instance
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.runs import runs_with_tables
 from geartrain_cloud.sinks.app_tables import AppTables

@@ -18,17 +18,17 @@ from geartrain.errors import GeartrainError
 from geartrain.fleet.labels import check_device
 from geartrain.fleet.selectors import CLOUD_DEVICE, IN_CLOUD
 from geartrain.operators.source import ENABLED, HISTORY
-from geartrain_cloud.control import answers
 from geartrain_cloud.control.checking import Question as Check
-from geartrain_cloud.control.errors import ConflictError, FlowRefusedError, InvalidError, NotFoundError
 from geartrain_cloud.control.history_files import PIECE_BYTES_MAX, HistoryFiles
-from geartrain_cloud.control.idempotency import Answer
-from geartrain_cloud.control.model import Instance, Options, Outline, Submission, Wanted, merged
-from geartrain_cloud.control.names import APP_CHARS_MAX
-from geartrain_cloud.control.requests import BackfillBody, PieceQuery, body_of, key_of, query_of
-from geartrain_cloud.control.routes import Bytes, route
-from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.updating import Updates
+from geartrain_cloud.control_store.errors import ConflictError, FlowRefusedError, InvalidError, NotFoundError
+from geartrain_cloud.control_store.idempotency import Answer
+from geartrain_cloud.control_store.model import Instance, Options, Outline, Submission, Wanted, merged
+from geartrain_cloud.control_store.names import APP_CHARS_MAX
+from geartrain_cloud.control_store.store import ControlStore
+from geartrain_cloud.rest import answers
+from geartrain_cloud.rest.requests import BackfillBody, PieceQuery, body_of, key_of, query_of
+from geartrain_cloud.rest.routes import Bytes, route
 
 BEFORE, APART = "before", "apart"
 _DIGEST_CHARS = 8

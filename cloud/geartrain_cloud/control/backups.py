@@ -25,15 +25,15 @@ from aiohttp import web
 
 from geartrain.fleet.labels import shown
 from geartrain.printable import printable
-from geartrain_cloud.control import answers
-from geartrain_cloud.control.errors import ConflictError, InvalidError, NotFoundError, StoreError
-from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.inspecting import page_of
-from geartrain_cloud.control.requests import BackupBody, EmptyBody, PlacesQuery, body_of, key_of
-from geartrain_cloud.control.routes import route
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.errors import ConflictError, InvalidError, NotFoundError, StoreError
+from geartrain_cloud.control_store.idempotency import Answer
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.places import read_report, write_report
+from geartrain_cloud.rest import answers
+from geartrain_cloud.rest.requests import BackupBody, EmptyBody, PlacesQuery, body_of, key_of
+from geartrain_cloud.rest.routes import route
 
 _LOG = logging.getLogger("geartrain.control")
 

@@ -13,11 +13,13 @@ from typing import Any
 
 from aiohttp import web
 
-from geartrain_cloud.control import answers
-from geartrain_cloud.control.errors import ConflictError
-from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.inspecting import page_of
-from geartrain_cloud.control.requests import (
+from geartrain_cloud.control_store.errors import ConflictError
+from geartrain_cloud.control_store.idempotency import Answer
+from geartrain_cloud.control_store.store import ControlStore
+from geartrain_cloud.platform.config import PlatformConfig
+from geartrain_cloud.rest import answers
+from geartrain_cloud.rest.requests import (
     AuthorityBody,
     EmptyBody,
     IssueBody,
@@ -25,9 +27,7 @@ from geartrain_cloud.control.requests import (
     body_of,
     key_of,
 )
-from geartrain_cloud.control.routes import route
-from geartrain_cloud.control.store import ControlStore
-from geartrain_cloud.platform.config import PlatformConfig
+from geartrain_cloud.rest.routes import route
 
 
 class Certificates:

@@ -34,7 +34,7 @@ from geartrain.planning.splitting import with_partials
 from geartrain.revision import Change, Revision, change_of, code_of, differences, in_short, revision_of
 from geartrain.revision.change import Evolution, TableForm
 from geartrain.schema import Schema
-from geartrain_cloud.control.cut_checking import (
+from geartrain_cloud.changes.cut_checking import (
     AUTO,
     CLOUD,
     EDGE,
@@ -46,8 +46,8 @@ from geartrain_cloud.control.cut_checking import (
     kept_back,
     ladder_of,
 )
-from geartrain_cloud.control.fitting import Ladder
-from geartrain_cloud.control.model import Channel, Options, Outline, SourceOutline
+from geartrain_cloud.changes.fitting import Ladder
+from geartrain_cloud.control_store.model import Channel, Options, Outline, SourceOutline
 from geartrain_cloud.sinks.evolution import evolutions
 from geartrain_cloud.sinks.layout import Layout, TableError
 from geartrain_cloud.sinks.opening import OutgoingSink, sink_places

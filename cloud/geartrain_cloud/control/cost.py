@@ -18,7 +18,7 @@ from typing import Any
 
 from geartrain.errors import LedgerError
 from geartrain_cloud.control.aging import tables_age_s
-from geartrain_cloud.control.model import Instance
+from geartrain_cloud.control_store.model import Instance
 from geartrain_cloud.ingest.counters import BYTES_PREFIX
 from geartrain_cloud.log.retention import Holding, holding
 from geartrain_cloud.platform.config import PlatformConfig

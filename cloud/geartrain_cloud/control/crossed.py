@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from geartrain.control.codec import decode_reported
 from geartrain.control.states import AppReport, AppState
-from geartrain_cloud.control.model import Instance
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.model import Instance
+from geartrain_cloud.control_store.store import ControlStore
 
 _RUNS = (AppState.RUNNING, AppState.DRAINING)
 

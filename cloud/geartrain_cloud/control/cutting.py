@@ -20,21 +20,21 @@ from geartrain.control.states import CLAIMS_STATE, LEAVES_STATE, OWN_CUT, Measur
 from geartrain.fleet.selectors import parse_selector
 from geartrain.printable import printable
 from geartrain.revision import in_short
-from geartrain_cloud.control import answers
+from geartrain_cloud.changes.cut_checking import ADAPTIVE, AUTO, CLOUD, EDGE, CutFound, CutWish, StepMove
+from geartrain_cloud.changes.fitting import Ladder, fit
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question
-from geartrain_cloud.control.cut_checking import ADAPTIVE, AUTO, CLOUD, EDGE, CutFound, CutWish, StepMove
-from geartrain_cloud.control.errors import ConflictError, UnavailableError
-from geartrain_cloud.control.fitting import Ladder, fit
 from geartrain_cloud.control.hosting import HostReport
-from geartrain_cloud.control.idempotency import Answer
-from geartrain_cloud.control.model import CutChange, CutRule, Device, Instance, Outline, Planned
 from geartrain_cloud.control.moving_state import StateSizes
-from geartrain_cloud.control.requests import CutBody, MoveBody, body_of, key_of
 from geartrain_cloud.control.resting import under_way
-from geartrain_cloud.control.routes import route
-from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.trust import Trust
+from geartrain_cloud.control_store.errors import ConflictError, UnavailableError
+from geartrain_cloud.control_store.idempotency import Answer
+from geartrain_cloud.control_store.model import CutChange, CutRule, Device, Instance, Outline, Planned
+from geartrain_cloud.control_store.store import ControlStore
+from geartrain_cloud.rest import answers
+from geartrain_cloud.rest.requests import CutBody, MoveBody, body_of, key_of
+from geartrain_cloud.rest.routes import route
 
 NAMED_MAX = 100
 """Devices that an answer names; it counts all."""

@@ -21,13 +21,13 @@ from geartrain.fleet.labels import check_device
 from geartrain_cloud.broker.open_broker import is_loopback_only
 from geartrain_cloud.broker.ready import LOOPBACK
 from geartrain_cloud.certs import SERVER, Fleet
-from geartrain_cloud.control.answering import Handler, add_headers, error_form, handler_of, sentences
 from geartrain_cloud.control.enrolment import Enrolment
-from geartrain_cloud.control.errors import RefusedError, UnavailableError
-from geartrain_cloud.control.idempotency import Answer
-from geartrain_cloud.control.requests import body_of
+from geartrain_cloud.control_store.errors import RefusedError, UnavailableError
+from geartrain_cloud.control_store.idempotency import Answer
 from geartrain_cloud.pages.connections import PageRunner
 from geartrain_cloud.pages.questions import Question, bounded, unexpected
+from geartrain_cloud.rest.answering import Handler, add_headers, error_form, handler_of, sentences
+from geartrain_cloud.rest.requests import body_of
 
 ROOT = "/v1"
 BODY_BYTES_MAX = 64 << 10

@@ -15,10 +15,10 @@ from typing import Any
 from geartrain_cloud.broker.open_broker import open_fleet
 from geartrain_cloud.certs import DEVICE, Issued
 from geartrain_cloud.certs.authority import key_digest, requested_key
-from geartrain_cloud.control.devices import Devices
-from geartrain_cloud.control.errors import NotFoundError, RefusedError
-from geartrain_cloud.control.sealing import recipient
-from geartrain_cloud.control.tokens import Tokens
+from geartrain_cloud.control_store.devices import Devices
+from geartrain_cloud.control_store.errors import NotFoundError, RefusedError
+from geartrain_cloud.control_store.sealing import recipient
+from geartrain_cloud.control_store.tokens import Tokens
 from geartrain_cloud.errors import CertificateError
 from geartrain_cloud.platform.config import PlatformConfig
 

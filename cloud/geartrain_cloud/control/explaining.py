@@ -15,23 +15,23 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from geartrain_cloud.control import answers
-from geartrain_cloud.control.errors import (
+from geartrain_cloud.control.hosting import cut_in_file
+from geartrain_cloud.control.trust import Trust
+from geartrain_cloud.control_store.errors import (
     InvalidError,
     NotFoundError,
     TooManyError,
     UnavailableError,
 )
-from geartrain_cloud.control.hosting import cut_in_file
-from geartrain_cloud.control.idempotency import Answer
-from geartrain_cloud.control.model import Instance
-from geartrain_cloud.control.requests import ExplainQuery, RecordsQuery, query_of
-from geartrain_cloud.control.routes import route
-from geartrain_cloud.control.store import ControlStore
-from geartrain_cloud.control.trust import Trust
+from geartrain_cloud.control_store.idempotency import Answer
+from geartrain_cloud.control_store.model import Instance
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.explaining.question import ANSWER_BYTES_MAX, PAGE_BYTES_MAX, Question, RecordsQuestion
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.runs import tables_of_run
+from geartrain_cloud.rest import answers
+from geartrain_cloud.rest.requests import ExplainQuery, RecordsQuery, query_of
+from geartrain_cloud.rest.routes import route
 from geartrain_cloud.short_process import run_short
 from geartrain_cloud.sinks.app_tables import AppTables
 

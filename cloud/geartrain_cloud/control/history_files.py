@@ -17,8 +17,8 @@ from pathlib import Path
 
 from geartrain.adapters.files import make_private_folder
 from geartrain.operators.source import HISTORY
-from geartrain_cloud.control.errors import ConflictError, InvalidError, StoreError
-from geartrain_cloud.control.model import Instance
+from geartrain_cloud.control_store.errors import ConflictError, InvalidError, StoreError
+from geartrain_cloud.control_store.model import Instance
 
 PIECE_BYTES_MAX = 2 << 20
 FREE_BYTES = 1 << 30

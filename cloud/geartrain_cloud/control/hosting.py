@@ -15,7 +15,7 @@ import msgspec
 from geartrain.operators.broadcast import Broadcast
 from geartrain.ports import StateSize
 from geartrain.revision import Revision
-from geartrain_cloud.control.model import Instance, Options, Planned, State, Wanted
+from geartrain_cloud.control_store.model import Instance, Options, Planned, State, Wanted
 from geartrain_cloud.hosting.skew import Hottest
 from geartrain_cloud.hosting.wanted import SLOTS
 from geartrain_cloud.platform.followed import put_wanted

@@ -16,17 +16,23 @@ import msgspec
 from aiohttp import web
 
 from geartrain.errors import LedgerError
-from geartrain_cloud.control import answers
-from geartrain_cloud.control.access import caller_of
-from geartrain_cloud.control.errors import (
+from geartrain_cloud.control_store.errors import (
     ConflictError,
     InvalidError,
     NotFoundError,
     TooManyError,
     UnavailableError,
 )
-from geartrain_cloud.control.idempotency import Answer
-from geartrain_cloud.control.requests import (
+from geartrain_cloud.control_store.idempotency import Answer
+from geartrain_cloud.control_store.store import ControlStore
+from geartrain_cloud.errors import AbsentError, StateError
+from geartrain_cloud.inspecting import devices, entries, refused
+from geartrain_cloud.inspecting.places import log_folder
+from geartrain_cloud.log.retention import Retention, retain
+from geartrain_cloud.platform.config import PlatformConfig
+from geartrain_cloud.rest import answers
+from geartrain_cloud.rest.access import caller_of
+from geartrain_cloud.rest.requests import (
     EmptyBody,
     EntriesQuery,
     LettersQuery,
@@ -36,13 +42,7 @@ from geartrain_cloud.control.requests import (
     key_of,
     query_of,
 )
-from geartrain_cloud.control.routes import route
-from geartrain_cloud.control.store import ControlStore
-from geartrain_cloud.errors import AbsentError, StateError
-from geartrain_cloud.inspecting import devices, entries, refused
-from geartrain_cloud.inspecting.places import log_folder
-from geartrain_cloud.log.retention import Retention, retain
-from geartrain_cloud.platform.config import PlatformConfig
+from geartrain_cloud.rest.routes import route
 from geartrain_cloud.short_process import run_short
 
 VERIFY_S = 300.0

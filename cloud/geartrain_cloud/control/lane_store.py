@@ -15,10 +15,10 @@ from geartrain.control.codec import decode_reported, encode_reported, encode_sta
 from geartrain.control.sender import Standing
 from geartrain.control.states import App, Reported, State, Wanted
 from geartrain.errors import WireError
-from geartrain_cloud.control.errors import ConflictError
 from geartrain_cloud.control.hosting import split_options
-from geartrain_cloud.control.model import Device, Instance, Report, merged
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.errors import ConflictError
+from geartrain_cloud.control_store.model import Device, Instance, Report, merged
+from geartrain_cloud.control_store.store import ControlStore
 
 _LOG = logging.getLogger("geartrain.control")
 

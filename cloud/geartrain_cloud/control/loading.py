@@ -11,7 +11,7 @@ import asyncio
 import msgspec
 
 from geartrain_cloud.control.checking import QUESTION_BYTES_MAX, Answer, Question
-from geartrain_cloud.control.errors import (
+from geartrain_cloud.control_store.errors import (
     ConflictError,
     FlowRefusedError,
     InvalidError,

@@ -26,11 +26,9 @@ from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.printable import printable
-from geartrain_cloud.control.access import Tokens
 from geartrain_cloud.control.adaptive_rounds import AdaptiveRounds
 from geartrain_cloud.control.agents import Agents
 from geartrain_cloud.control.aging import Aging
-from geartrain_cloud.control.audit import Auditing, AuditLog
 from geartrain_cloud.control.backfilling import Backfills
 from geartrain_cloud.control.backups import Backups
 from geartrain_cloud.control.certificates import Certificates
@@ -45,7 +43,6 @@ from geartrain_cloud.control.lane import ControlLane
 from geartrain_cloud.control.lane_store import StoreOfLane
 from geartrain_cloud.control.loading import Loader
 from geartrain_cloud.control.observing import Observer
-from geartrain_cloud.control.openapi import Contract
 from geartrain_cloud.control.pausing import Pauses
 from geartrain_cloud.control.purging import Purging
 from geartrain_cloud.control.questions import Questions
@@ -53,18 +50,21 @@ from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control.repairing import Repairs
 from geartrain_cloud.control.scaling import Scales
 from geartrain_cloud.control.secret_requests import SecretRequests
-from geartrain_cloud.control.secrets import SecretRounds
 from geartrain_cloud.control.server import Api, listen, make_app, rest_context
-from geartrain_cloud.control.store import ControlStore
 from geartrain_cloud.control.streaming import Streams
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.control.updating import Updates
-from geartrain_cloud.control.wrong_tokens import WrongTokens
+from geartrain_cloud.control_store.secrets import SecretRounds
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.errors import CertificateError, PageError
 from geartrain_cloud.hosting.questions import QuestionFolder
 from geartrain_cloud.pages.token import read_token
 from geartrain_cloud.platform.config import PlatformConfig, read_platform
 from geartrain_cloud.platform.places import PlatformPlaces, read_report, write_report
+from geartrain_cloud.rest.access import Tokens
+from geartrain_cloud.rest.audit import Auditing, AuditLog
+from geartrain_cloud.rest.openapi import Contract
+from geartrain_cloud.rest.wrong_tokens import WrongTokens
 
 if TYPE_CHECKING:
     from geartrain_cloud.control.enrolment import Enrolment

@@ -17,9 +17,9 @@ from geartrain.control.limits import LANE_LIMITS
 from geartrain.control.states import Measured
 from geartrain.ports import StateSize
 from geartrain.revision.change import Change
-from geartrain_cloud.control.cut_checking import CLOUD, StepMove
+from geartrain_cloud.changes.cut_checking import CLOUD, StepMove
 from geartrain_cloud.control.hosting import HostReport
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.store import ControlStore
 
 Tier = Literal["edge", "cloud"]
 

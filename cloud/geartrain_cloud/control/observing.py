@@ -23,19 +23,19 @@ from geartrain_cloud.control.agents import standing_of
 from geartrain_cloud.control.cost import Costs
 from geartrain_cloud.control.crossed import laggards
 from geartrain_cloud.control.cutting import shown_cut
-from geartrain_cloud.control.desired import rule_of
-from geartrain_cloud.control.errors import NotFoundError
 from geartrain_cloud.control.hosting import HostReport, read_hosted, unsent_because
 from geartrain_cloud.control.machine import GONE, Measured, ProcessMeter
-from geartrain_cloud.control.model import Device, Instance, Report, State
 from geartrain_cloud.control.rates import RateMeter
 from geartrain_cloud.control.reconciler import Reconciler
-from geartrain_cloud.control.requests import LIMIT
-from geartrain_cloud.control.sources import lacking, needs_devices, not_for
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.desired import rule_of
+from geartrain_cloud.control_store.errors import NotFoundError
+from geartrain_cloud.control_store.model import Device, Instance, Report, State
+from geartrain_cloud.control_store.sources import lacking, needs_devices, not_for
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.hosting.skew import Hottest
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.places import read_report
+from geartrain_cloud.rest.requests import LIMIT
 from geartrain_cloud.sinks.app_tables import AppTables
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.own import TablesReader

@@ -15,8 +15,8 @@ from geartrain.records.event_time import format_time, parse_time
 from geartrain.revision import Revision
 from geartrain.revision.revision import StepForm
 from geartrain_cloud.control.checking import PastFound
-from geartrain_cloud.control.errors import InvalidError
-from geartrain_cloud.control.model import Instance, Planned
+from geartrain_cloud.control_store.errors import InvalidError
+from geartrain_cloud.control_store.model import Instance, Planned
 from geartrain_cloud.hosting.past import beginning
 from geartrain_cloud.log.reader import LogReader
 

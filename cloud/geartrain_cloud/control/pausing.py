@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 from geartrain.errors import LedgerError
 from geartrain.ports import Clock
-from geartrain_cloud.control.errors import ConflictError
+from geartrain_cloud.control_store.errors import ConflictError
 from geartrain_cloud.errors import StateError
 from geartrain_cloud.log.opening import stopped_log
 from geartrain_cloud.platform.places import PlatformPlaces, write_report

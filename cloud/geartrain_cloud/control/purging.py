@@ -20,23 +20,23 @@ from geartrain.errors import GeartrainError, LedgerError
 from geartrain.fleet.selectors import is_cloud_device
 from geartrain.ports import Clock
 from geartrain.revision import Revision
-from geartrain_cloud.control import answers
-from geartrain_cloud.control.access import caller_of
-from geartrain_cloud.control.errors import ConflictError, ControlError, UnavailableError
 from geartrain_cloud.control.history_files import HistoryFiles, given
 from geartrain_cloud.control.hosting import read_hosted
-from geartrain_cloud.control.idempotency import Answer
-from geartrain_cloud.control.model import Instance, Wanted
 from geartrain_cloud.control.pausing import LOOK_S, STOP_S, Pauses, not_ended
 from geartrain_cloud.control.purge_files import STOPPED, erase_on_disk, has_log, is_quiet
-from geartrain_cloud.control.purges import Purge
-from geartrain_cloud.control.requests import PurgeBody, body_of, key_of
-from geartrain_cloud.control.routes import route
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.errors import ConflictError, ControlError, UnavailableError
+from geartrain_cloud.control_store.idempotency import Answer
+from geartrain_cloud.control_store.model import Instance, Wanted
+from geartrain_cloud.control_store.purges import Purge
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.ingest.erasure import Erased, erasable, flows_with
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.runs import runs_with_tables, served_run
+from geartrain_cloud.rest import answers
+from geartrain_cloud.rest.access import caller_of
+from geartrain_cloud.rest.requests import PurgeBody, body_of, key_of
+from geartrain_cloud.rest.routes import route
 
 if TYPE_CHECKING:
     from geartrain_cloud.control.enrolment import Enrolment

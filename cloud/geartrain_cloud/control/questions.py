@@ -23,9 +23,8 @@ from geartrain.ports import Clock
 from geartrain.records.event_time import START_OF_TIME, format_time
 from geartrain.revision import Revision
 from geartrain.revision.revision import StepForm
-from geartrain_cloud.control import answers
 from geartrain_cloud.control.device_questions import DeviceQuestions, Heard
-from geartrain_cloud.control.errors import (
+from geartrain_cloud.control_store.errors import (
     ControlError,
     InvalidError,
     NotFoundError,
@@ -33,14 +32,15 @@ from geartrain_cloud.control.errors import (
     UnansweredError,
     UnavailableError,
 )
-from geartrain_cloud.control.idempotency import Answer
-from geartrain_cloud.control.model import Instance, State
-from geartrain_cloud.control.requests import StateQuery, query_of
-from geartrain_cloud.control.routes import route
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.idempotency import Answer
+from geartrain_cloud.control_store.model import Instance, State
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.hosting.questions import OPEN_MAX, QuestionFolder
 from geartrain_cloud.hosting.questions import Answer as Told
 from geartrain_cloud.hosting.questions import Question as Asked
+from geartrain_cloud.rest import answers
+from geartrain_cloud.rest.requests import StateQuery, query_of
+from geartrain_cloud.rest.routes import route
 
 ASKED_MAX = 10
 """Questions to one app in a second."""

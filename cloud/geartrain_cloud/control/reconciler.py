@@ -25,9 +25,9 @@ from geartrain_cloud.control.hosting import (
     write_hosted,
     write_outboxes,
 )
-from geartrain_cloud.control.model import ONLINE_US, Device, Instance, Mode, State, Wanted
 from geartrain_cloud.control.roster import RosterKeeper, Told
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.model import ONLINE_US, Device, Instance, Mode, State, Wanted
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.followed import has_let_go
 from geartrain_cloud.platform.places import read_report

@@ -18,13 +18,10 @@ import msgspec
 from aiohttp import web
 
 from geartrain.errors import LedgerError
-from geartrain_cloud.control import answers
-from geartrain_cloud.control.errors import ConflictError, NotFoundError, TooManyError, UnavailableError
-from geartrain_cloud.control.idempotency import Answer
 from geartrain_cloud.control.pausing import INGEST, SPARK, Pauses
-from geartrain_cloud.control.requests import EmptyBody, EraseBody, MigrateBody, body_of, key_of
-from geartrain_cloud.control.routes import route
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.errors import ConflictError, NotFoundError, TooManyError, UnavailableError
+from geartrain_cloud.control_store.idempotency import Answer
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.errors import AbsentError, StateError
 from geartrain_cloud.ingest.erasure import erasable, erase_device
 from geartrain_cloud.ingest.resubmit import resubmit_batch, resubmit_letter
@@ -32,6 +29,9 @@ from geartrain_cloud.inspecting.places import log_folder
 from geartrain_cloud.inspecting.refused import check_is_of_source
 from geartrain_cloud.log.tables import LEDGER_FILE
 from geartrain_cloud.platform.config import PlatformConfig
+from geartrain_cloud.rest import answers
+from geartrain_cloud.rest.requests import EmptyBody, EraseBody, MigrateBody, body_of, key_of
+from geartrain_cloud.rest.routes import route
 from geartrain_cloud.short_process import run_short
 from geartrain_cloud.spark.lock import LOCK_FILE, no_reader
 

@@ -7,7 +7,7 @@ at a time.
 from __future__ import annotations
 
 from geartrain_cloud.control.hosting import HostReport
-from geartrain_cloud.control.model import Instance, State
+from geartrain_cloud.control_store.model import Instance, State
 
 
 def under_way(instance: Instance, host: HostReport, *, passes: bool = False) -> list[str]:

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from geartrain.graph.graph import DEAD_LETTERS, LATE
-from geartrain_cloud.control.model import Instance, Report
-from geartrain_cloud.control.sources import Lacks, members
+from geartrain_cloud.control_store.model import Instance, Report
+from geartrain_cloud.control_store.sources import Lacks, members
 from geartrain_cloud.log.roster import (
     RosterChannel,
     RosterDocument,

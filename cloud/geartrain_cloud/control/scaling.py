@@ -13,15 +13,15 @@ from typing import Any
 from aiohttp import web
 
 from geartrain.revision import in_short
-from geartrain_cloud.control import answers
-from geartrain_cloud.control.errors import ConflictError
 from geartrain_cloud.control.hosting import HostReport
-from geartrain_cloud.control.idempotency import Answer
-from geartrain_cloud.control.model import Instance
-from geartrain_cloud.control.requests import ScaleBody, body_of, key_of
 from geartrain_cloud.control.resting import under_way
-from geartrain_cloud.control.routes import route
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.errors import ConflictError
+from geartrain_cloud.control_store.idempotency import Answer
+from geartrain_cloud.control_store.model import Instance
+from geartrain_cloud.control_store.store import ControlStore
+from geartrain_cloud.rest import answers
+from geartrain_cloud.rest.requests import ScaleBody, body_of, key_of
+from geartrain_cloud.rest.routes import route
 
 MICRO_BATCHES = 2
 """In so many an app reads nothing new, or waits for its state, while its keys are dealt anew."""

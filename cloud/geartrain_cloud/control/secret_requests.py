@@ -14,12 +14,13 @@ from geartrain.adapters.secret_shelf import SecretShelf
 from geartrain.control.sealed import VALUE_BYTES_MAX
 from geartrain.declarations.secrets import PREFIX, check_secret_name
 from geartrain.errors import ConfigError
-from geartrain_cloud.control import answers
-from geartrain_cloud.control.access import caller_of, check_app_of
-from geartrain_cloud.control.errors import InvalidError
-from geartrain_cloud.control.idempotency import Answer, Answers
-from geartrain_cloud.control.names import check_app
-from geartrain_cloud.control.requests import (
+from geartrain_cloud.control_store.errors import InvalidError
+from geartrain_cloud.control_store.idempotency import Answer, Answers
+from geartrain_cloud.control_store.names import check_app
+from geartrain_cloud.control_store.secrets import Secret, Secrets
+from geartrain_cloud.rest import answers
+from geartrain_cloud.rest.access import caller_of, check_app_of
+from geartrain_cloud.rest.requests import (
     EmptyBody,
     SecretBody,
     SecretsQuery,
@@ -27,8 +28,7 @@ from geartrain_cloud.control.requests import (
     key_of,
     query_of,
 )
-from geartrain_cloud.control.routes import route
-from geartrain_cloud.control.secrets import Secret, Secrets
+from geartrain_cloud.rest.routes import route
 
 DEVICES_SHOWN_MAX = 100
 

@@ -20,29 +20,37 @@ from aiohttp import web
 
 from geartrain.adapters.tls import listening_context
 from geartrain.fleet.selectors import parse_selector
-from geartrain_cloud.control import answers
-from geartrain_cloud.control.access import allowed, caller_of, check_app_of, identify
-from geartrain_cloud.control.answering import add_headers, error_form, sentences
-from geartrain_cloud.control.audit import AuditLog, noted
-from geartrain_cloud.control.bearers import Bearer
+from geartrain_cloud.changes.cut_checking import CutWish
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question as Check
-from geartrain_cloud.control.cut_checking import CutWish
 from geartrain_cloud.control.cutting import check_can_cut, rules_of
-from geartrain_cloud.control.desired import cut_of
-from geartrain_cloud.control.errors import (
+from geartrain_cloud.control.lane_store import accept
+from geartrain_cloud.control.observing import Observer
+from geartrain_cloud.control.updating import Updates
+from geartrain_cloud.control_store.bearers import Bearer
+from geartrain_cloud.control_store.desired import cut_of
+from geartrain_cloud.control_store.errors import (
     ConflictError,
     FlowRefusedError,
     InvalidError,
     UnavailableError,
 )
-from geartrain_cloud.control.idempotency import Answer
-from geartrain_cloud.control.lane_store import accept
-from geartrain_cloud.control.model import Device, Outline, Submission
-from geartrain_cloud.control.names import check_app
-from geartrain_cloud.control.observing import Observer
-from geartrain_cloud.control.openapi import ROOT
-from geartrain_cloud.control.requests import (
+from geartrain_cloud.control_store.idempotency import Answer
+from geartrain_cloud.control_store.model import Device, Outline, Submission
+from geartrain_cloud.control_store.names import check_app
+from geartrain_cloud.control_store.sources import takes_part
+from geartrain_cloud.control_store.store import ControlStore
+from geartrain_cloud.hosting.wanted import SHARED_STAGES
+from geartrain_cloud.pages.connections import PageRunner
+from geartrain_cloud.pages.questions import bounded
+from geartrain_cloud.pages.server import local_only
+from geartrain_cloud.platform.config import ControlSection, PlatformConfig
+from geartrain_cloud.rest import answers
+from geartrain_cloud.rest.access import allowed, caller_of, check_app_of, identify
+from geartrain_cloud.rest.answering import add_headers, error_form, sentences
+from geartrain_cloud.rest.audit import AuditLog, noted
+from geartrain_cloud.rest.openapi import ROOT
+from geartrain_cloud.rest.requests import (
     BODY_BYTES_MAX,
     DeviceBody,
     DevicesQuery,
@@ -62,15 +70,7 @@ from geartrain_cloud.control.requests import (
     options_of,
     query_of,
 )
-from geartrain_cloud.control.routes import add_routes, route
-from geartrain_cloud.control.sources import takes_part
-from geartrain_cloud.control.store import ControlStore
-from geartrain_cloud.control.updating import Updates
-from geartrain_cloud.hosting.wanted import SHARED_STAGES
-from geartrain_cloud.pages.connections import PageRunner
-from geartrain_cloud.pages.questions import bounded
-from geartrain_cloud.pages.server import local_only
-from geartrain_cloud.platform.config import ControlSection, PlatformConfig
+from geartrain_cloud.rest.routes import add_routes, route
 
 if TYPE_CHECKING:
     from geartrain_cloud.control.enrolment import Enrolment

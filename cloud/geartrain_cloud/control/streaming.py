@@ -22,15 +22,15 @@ import msgspec
 from aiohttp import web
 
 from geartrain.fleet.labels import shown
-from geartrain_cloud.control import answers
-from geartrain_cloud.control.access import caller_of, check_app_of
-from geartrain_cloud.control.bearers import Bearer
-from geartrain_cloud.control.errors import InvalidError, StoreError, TooManyError, UnauthorizedError
-from geartrain_cloud.control.events import Event, Events
 from geartrain_cloud.control.hosting import HostReport
-from geartrain_cloud.control.names import check_app
-from geartrain_cloud.control.requests import EventsQuery, query_of
-from geartrain_cloud.control.routes import route
+from geartrain_cloud.control_store.bearers import Bearer
+from geartrain_cloud.control_store.errors import InvalidError, StoreError, TooManyError, UnauthorizedError
+from geartrain_cloud.control_store.events import Event, Events
+from geartrain_cloud.control_store.names import check_app
+from geartrain_cloud.rest import answers
+from geartrain_cloud.rest.access import caller_of, check_app_of
+from geartrain_cloud.rest.requests import EventsQuery, query_of
+from geartrain_cloud.rest.routes import route
 
 _LOG = logging.getLogger("geartrain.control")
 

@@ -26,14 +26,14 @@ from geartrain.bundle.program import PROGRAM_BOUNDS
 from geartrain.errors import BundleError
 from geartrain.printable import printable
 from geartrain_cloud.bundles.files import BundleFiles
-from geartrain_cloud.control import answers
-from geartrain_cloud.control.answering import Handler
-from geartrain_cloud.control.errors import InvalidError, NotFoundError, StoreError
-from geartrain_cloud.control.idempotency import Answer
-from geartrain_cloud.control.requests import MetadataBody, body_of, key_of
-from geartrain_cloud.control.routes import Bytes, route
-from geartrain_cloud.control.store import ControlStore
+from geartrain_cloud.control_store.errors import InvalidError, NotFoundError, StoreError
+from geartrain_cloud.control_store.idempotency import Answer
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.errors import TrustError
+from geartrain_cloud.rest import answers
+from geartrain_cloud.rest.answering import Handler
+from geartrain_cloud.rest.requests import MetadataBody, body_of, key_of
+from geartrain_cloud.rest.routes import Bytes, route
 
 if TYPE_CHECKING:
     from geartrain_cloud.bundles.repository import Repository

@@ -21,18 +21,21 @@ from geartrain.control.states import OTHER_STEPS
 from geartrain.errors import GeartrainError
 from geartrain.revision import Change, Revision, differences, in_short, tables_of
 from geartrain.revision.change import TableForm
-from geartrain_cloud.control import answers
+from geartrain_cloud.changes.editing import unasked, unchanged
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question, ran_by
 from geartrain_cloud.control.crossed import can, laggards
-from geartrain_cloud.control.editing import unasked, unchanged
-from geartrain_cloud.control.errors import ConflictError, InvalidError
 from geartrain_cloud.control.hosting import HostReport
-from geartrain_cloud.control.idempotency import Answer
-from geartrain_cloud.control.model import Instance, Options, Outline, Planned
 from geartrain_cloud.control.moving_state import StateSizes
 from geartrain_cloud.control.past import PastLog, begin_of
-from geartrain_cloud.control.requests import (
+from geartrain_cloud.control.resting import under_way
+from geartrain_cloud.control.trust import Trust
+from geartrain_cloud.control_store.errors import ConflictError, InvalidError
+from geartrain_cloud.control_store.idempotency import Answer
+from geartrain_cloud.control_store.model import Instance, Options, Outline, Planned
+from geartrain_cloud.control_store.store import ControlStore
+from geartrain_cloud.rest import answers
+from geartrain_cloud.rest.requests import (
     RevisionsQuery,
     RollbackBody,
     UpdateBody,
@@ -40,10 +43,7 @@ from geartrain_cloud.control.requests import (
     key_of,
     query_of,
 )
-from geartrain_cloud.control.resting import under_way
-from geartrain_cloud.control.routes import route
-from geartrain_cloud.control.store import ControlStore
-from geartrain_cloud.control.trust import Trust
+from geartrain_cloud.rest.routes import route
 
 HASH_CHARS = 64
 NAMED_MAX = 100

@@ -1,7 +1,8 @@
 """How a secret is sealed for one device: the layout of the bytes, and what they are bound to.
 
-The platform seals (`geartrain_cloud.control.sealing`) and the device opens (`geartrain_edge.joining.unseal`).
-Guarantees: what is sealed for one device, app, name and version has a binding that no other has.
+The platform seals (`geartrain_cloud.control_store.sealing`), and the device opens
+(`geartrain_edge.joining.unseal`). Guarantees: what is sealed for one device, app, name and version has a
+binding that no other has.
 
 An ephemeral key of P-256 and the key of the device's certificate agree on a key (ECDH, HKDF-SHA256 with
 `key_info`) for AES-256-GCM. That key is used once, so that the nonce is zero.

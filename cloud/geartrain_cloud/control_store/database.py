@@ -1,0 +1,223 @@
+"""The file of the control store: one SQLite connection, its schema, and one transaction for each change.
+
+Under all that control keeps. Guarantees: what is changed within `change` is durable together when the
+outermost one returns, and leaves no trace when it raises. An error of SQLite or the system is a `StoreError`.
+A file of a former format is brought to this one when it is opened, in one transaction. One process holds it,
+by a lock beside it; a backup may read it meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from geartrain.adapters.file_lock import take_lock
+from geartrain.adapters.layouts import refuse_later
+from geartrain.adapters.sqlite import Fault, open_to_write, transaction, translated
+from geartrain_cloud.control_store.errors import StoreError
+from geartrain_cloud.control_store.model import Device, Instance, Planned
+
+VERSION = 11
+BUSY_S = 10.0
+
+_CREATE = """
+CREATE TABLE apps (name TEXT PRIMARY KEY, numbers INTEGER NOT NULL, instance TEXT NOT NULL);
+CREATE TABLE instances (instance TEXT PRIMARY KEY, name TEXT NOT NULL, flow TEXT NOT NULL, cut TEXT NOT NULL,
+    selector TEXT NOT NULL, options TEXT NOT NULL, device_options TEXT NOT NULL, outline TEXT NOT NULL,
+    wanted TEXT NOT NULL, state TEXT NOT NULL, mode TEXT NOT NULL, purge INTEGER NOT NULL, why TEXT NOT NULL,
+    run INTEGER NOT NULL, attempt INTEGER NOT NULL, submitted_us INTEGER NOT NULL,
+    changed_us INTEGER NOT NULL, isolation TEXT NOT NULL);
+CREATE TABLE devices (device TEXT PRIMARY KEY, labels TEXT NOT NULL, local INTEGER NOT NULL,
+    retired INTEGER NOT NULL, serial INTEGER NOT NULL, applied INTEGER NOT NULL, seen_us INTEGER NOT NULL);
+CREATE TABLE assignments (instance TEXT NOT NULL, device TEXT NOT NULL, state TEXT NOT NULL,
+    lacks TEXT NOT NULL, PRIMARY KEY (instance, device)) WITHOUT ROWID;
+CREATE INDEX assignments_of ON assignments (device, instance);
+CREATE TABLE reports (device TEXT NOT NULL, instance TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL,
+    version TEXT NOT NULL, serial INTEGER NOT NULL, lacks TEXT NOT NULL,
+    PRIMARY KEY (instance, device)) WITHOUT ROWID;
+CREATE TABLE lanes (device TEXT PRIMARY KEY, report BLOB NOT NULL, refused TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE answers (number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE,
+    request TEXT NOT NULL, status INTEGER NOT NULL, body TEXT NOT NULL);
+CREATE TABLE purges (number INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT NOT NULL, instance TEXT NOT NULL,
+    serial INTEGER NOT NULL);
+CREATE INDEX purges_of ON purges (device, number);
+"""
+"""A purge's serial: that of the device's desired state which names the instance first; 0 while none does.
+lacks: of an assignment, the sources that are not for the device; of a report, those that it does not have.
+"""
+_PROGRAMS = """
+CREATE TABLE programs (device TEXT PRIMARY KEY, wanted TEXT NOT NULL, version TEXT NOT NULL,
+    former TEXT NOT NULL, runs TEXT NOT NULL, serial INTEGER NOT NULL) WITHOUT ROWID;
+"""
+_REVISIONS = """
+CREATE TABLE revisions (instance TEXT NOT NULL, number INTEGER NOT NULL, flow TEXT NOT NULL,
+    cut TEXT NOT NULL, options TEXT NOT NULL, device_options TEXT NOT NULL, outline TEXT NOT NULL,
+    drops TEXT NOT NULL, made_us INTEGER NOT NULL, PRIMARY KEY (instance, number)) WITHOUT ROWID;
+ALTER TABLE instances ADD COLUMN revision INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE instances ADD COLUMN drops TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE instances ADD COLUMN made_us INTEGER NOT NULL DEFAULT 0;
+UPDATE instances SET made_us = submitted_us;
+"""
+_CUTS = """
+CREATE TABLE cut_changes (instance TEXT PRIMARY KEY, number INTEGER NOT NULL, cuts TEXT NOT NULL,
+    rules TEXT NOT NULL) WITHOUT ROWID;
+ALTER TABLE instances ADD COLUMN cut_rules TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE assignments ADD COLUMN cut TEXT NOT NULL DEFAULT '';
+ALTER TABLE reports ADD COLUMN cut TEXT NOT NULL DEFAULT '';
+"""
+"""cut: of an assignment, the device's own, empty for the app's; of a report, the one that runs."""
+_BEARERS = """
+CREATE TABLE bearers (name TEXT PRIMARY KEY, role TEXT NOT NULL, app TEXT NOT NULL, made_us INTEGER NOT NULL,
+    expires_us INTEGER NOT NULL, made_by TEXT NOT NULL, digest BLOB NOT NULL UNIQUE,
+    request TEXT NOT NULL) WITHOUT ROWID;
+"""
+_SLOTS = """
+ALTER TABLE instances ADD COLUMN slots INTEGER NOT NULL DEFAULT 2;
+"""
+_SECRETS = """
+CREATE TABLE secrets (app TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,
+    set_us INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (app, name)) WITHOUT ROWID;
+CREATE TABLE sealed_secrets (device TEXT NOT NULL, app TEXT NOT NULL, name TEXT NOT NULL,
+    version INTEGER NOT NULL, certificate BLOB NOT NULL, sealed BLOB NOT NULL,
+    PRIMARY KEY (device, app, name)) WITHOUT ROWID;
+CREATE TABLE certificates (device TEXT PRIMARY KEY, certificate BLOB NOT NULL) WITHOUT ROWID;
+"""
+"""value: encrypted, empty for a secret that was removed. sealed_secrets is what devices are told: its
+certificate is a digest of the one that a secret is sealed for. certificates: as devices report them.
+"""
+_RETENTION = """
+ALTER TABLE instances ADD COLUMN retain_s REAL NOT NULL DEFAULT 0;
+ALTER TABLE instances ADD COLUMN retain_bytes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE instances ADD COLUMN retain_tables_s REAL NOT NULL DEFAULT 0;
+"""
+_EVENTS = """
+CREATE TABLE events (number INTEGER PRIMARY KEY AUTOINCREMENT, at_us INTEGER NOT NULL, kind TEXT NOT NULL,
+    app TEXT NOT NULL, device TEXT NOT NULL, said TEXT NOT NULL);
+CREATE TABLE told (kind TEXT NOT NULL, name TEXT NOT NULL, value INTEGER NOT NULL,
+    PRIMARY KEY (kind, name)) WITHOUT ROWID;
+"""
+_USES = """
+ALTER TABLE bearers ADD COLUMN used_us INTEGER NOT NULL DEFAULT 0;
+"""
+_DEVICE_PURGES = """
+CREATE TABLE device_purges (device TEXT PRIMARY KEY, step TEXT NOT NULL, asked_us INTEGER NOT NULL,
+    done_us INTEGER NOT NULL, asked_by TEXT NOT NULL, runs TEXT NOT NULL, kept TEXT NOT NULL,
+    rows INTEGER NOT NULL, quarantined INTEGER NOT NULL, why TEXT NOT NULL) WITHOUT ROWID;
+"""
+_STEPS = (
+    *(_CREATE, _PROGRAMS, _REVISIONS, _CUTS, _BEARERS, _SLOTS, _SECRETS, _RETENTION, _EVENTS, _USES),
+    _DEVICE_PURGES,
+)
+"""What brings a store of each format to the next one."""
+_JSON = ("options", "device_options", "outline", "labels", "drops", "cut_rules")
+
+T = TypeVar("T", Instance, Device, Planned)
+
+
+class ControlDatabase:
+    """The file at `path`, held by one process. The columns of instances, revisions and devices are the fields
+    of these, in their order. A file of a former release is brought to this form when it is opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open or make it; raises `StoreError`."""
+        self._subject = f"the control store {path}"
+        self.listeners: list[Callable[[], None]] = []
+        """Called after each change that is durable."""
+        self._lock = take_lock(
+            path.with_suffix(".lock"),
+            StoreError,
+            unusable=f"{self._subject} cannot be used",
+            taken=f"{self._subject} {Fault.IN_USE.value}",
+        )
+        try:
+            self._open(path)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _open(self, path: Path) -> None:
+        with translated(StoreError, self._subject):
+            self._database = open_to_write(path, busy_s=BUSY_S, one_thread=True)
+            version = self._database.execute("PRAGMA user_version").fetchone()[0]
+            refuse_later(self._subject, version, VERSION, StoreError)
+            if version < VERSION:
+                with transaction(self._database):
+                    for statement in "".join(_STEPS[version:]).split(";\n"):
+                        self._database.execute(statement)
+                    self._database.execute(f"PRAGMA user_version = {VERSION}")
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._database.close()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def add_triggers(self, functions: Mapping[str, Callable[[], int]], triggers: Iterable[str]) -> None:
+        """Have statements run with changes as long as the file is open; functions: that these may call.
+        Raises `StoreError`.
+        """
+        with translated(StoreError, self._subject):
+            for name, function in functions.items():
+                self._database.create_function(name, 0, function)
+            for one in triggers:
+                self._database.execute(one)
+
+    @contextmanager
+    def change(self) -> Iterator[sqlite3.Connection]:
+        """One transaction; a change within another is a part of it."""
+        with translated(StoreError, self._subject):
+            if self._database.in_transaction:
+                yield self._database
+                return
+            with transaction(self._database):
+                yield self._database
+        for tell in self.listeners:
+            tell()
+
+    def rows(self, question: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """What the question gives; raises `StoreError`."""
+        with translated(StoreError, self._subject):
+            return self._database.execute(question, values).fetchall()
+
+    def read(self, kind: type[T], question: str, values: Sequence[Any] = ()) -> list[T]:
+        """The instances, revisions or devices whose columns the question gives; raises `StoreError`."""
+        return [from_row(kind, row) for row in self.rows(question, values)]
+
+    def compact(self) -> None:
+        """Leave nothing in the file of what was deleted, nor in its write-ahead log; raises `StoreError`."""
+        with translated(StoreError, self._subject):
+            self._database.execute("VACUUM")
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    @property
+    def changes(self) -> int:
+        """Goes up with each change of anything, as long as the file is open."""
+        return self._database.total_changes
+
+
+def as_text(value: Any) -> str:
+    """The JSON that a column holds."""
+    return msgspec.json.encode(value).decode()
+
+
+def to_row(value: Instance | Planned) -> list[Any]:
+    """The columns of an instance, or of a revision."""
+    fields = msgspec.to_builtins(value)
+    return [as_text(fields[f]) if f in _JSON else fields[f] for f in value.__struct_fields__]
+
+
+def from_row(kind: type[T], row: Sequence[Any]) -> T:
+    """The instance, the revision or the device that the columns hold."""
+    fields = dict(zip(kind.__struct_fields__, row, strict=True))
+    for name in _JSON:
+        if name in fields:
+            fields[name] = msgspec.json.decode(fields[name])
+    return msgspec.convert(fields, kind, strict=False)
