@@ -187,7 +187,7 @@ def _left_out(patches: Patches) -> None:
     """A shard takes cells for a device aside, and gives none of them."""
 
     def make(right: Any) -> Any:
-        return lambda number, shard, shards, cells, why: right(number, shard, shards, {}, why)
+        return lambda number, shard, shards, cells, *rest: right(number, shard, shards, {}, *rest)
 
     patches.replace(claims, "given_cells", make)
 
