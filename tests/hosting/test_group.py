@@ -162,6 +162,7 @@ def test_a_flow_whose_tables_go_away_while_it_goes_over_is_out_and_says_why(
     store: Any = SimpleNamespace(held="", positions=lambda: {"0": 7}, close=lambda: closed.append("it"))
     group._stores["stone.1~1"] = store
     prepared = Prepared("p", {}, 1, ("readings",), ("readings",), ())
+    put_prepared(places.plans, prepared)
     admission = Admission("stone.1", "r", prepared, Member(AppTables(places.folder / "t.sqlite")), revision=2)
     with pytest.raises(AwayError):
         group.cross(admission)
