@@ -78,10 +78,12 @@ class SpoolTip(msgspec.Struct, frozen=True):
 
 
 Rewrite = Callable[[SpooledBatch | None], SpooledBatch | None]
-"""A batch under a new epoch: given None it makes the first ones, one after the other until it gives None.
-Then it is given each that is held, in seq order, and gives what takes its place (None: nothing does). Runs
-inside the transaction: no effects.
+"""A batch under a new epoch: given None it makes the first ones, one after the other until it gives None, at
+most `FIRST_BATCHES_MAX`. Then it is given each that is held, in seq order, and gives what takes its place
+(None: nothing does). Runs inside the transaction: no effects.
 """
+FIRST_BATCHES_MAX = 16
+"""How many batches a new epoch may have before those that are held."""
 
 
 class SpoolImage(msgspec.Struct, frozen=True):
