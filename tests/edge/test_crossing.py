@@ -13,12 +13,14 @@ from msgspec.structs import replace
 
 from geartrain import Flow, Record, Table
 from geartrain.graph.graph import STATE
+from geartrain.operators.process import forms_of
 from geartrain.planning import Plan, make_plan
 from geartrain.planning.plan import state_channel
 from geartrain.ports import SplitProgress
 from geartrain.records.batch import Batch
 from geartrain.records.event_time import SECOND_US
 from geartrain.runtime.fragment import Fragment
+from geartrain.state.moving import formed
 from geartrain.testing import TestingSource
 from geartrain_edge.errors import AlarmError, ChangedFlowError
 from geartrain_edge.settings import AgentSettings, Policy
@@ -223,8 +225,9 @@ def check_left(edge: Plan, cloud: Plan, ingest: NaiveIngest) -> None:
     by_step = {channel.id: channel.stream for channel in cloud.channels}
     came = [row for name in ingest.rows if by_step.get(name) == "readings" for row in ingest.rows[name]]
     assert STATE in ingest.rows
-    cells = {(row[0].step, row[0].key): row[0].cell for row in ingest.rows[STATE]}
-    assert {step for step, _ in cells} == {"totals"}
+    called = {row[0].step for row in ingest.rows[STATE]}
+    assert called == {formed("totals", form) for form in forms_of(edge.graph, {"totals"}).values()}
+    cells = {("totals", row[0].key): row[0].cell for row in ingest.rows[STATE]}
     assert len(cells) == len(ingest.rows[STATE]) == 3
     assert [number for number, _ in ingest.crossings] == [1]
     fragment = Fragment(cloud.graph, cloud.cloud)
