@@ -46,6 +46,13 @@ def test_its_own_test_passes(made: Path) -> None:
     assert "3 passed" in run(made, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
 
 
+def test_comments_of_its_readme_stand_below_each_other(made: Path) -> None:
+    lines = (made / "README.md").read_text().splitlines()
+    commands = [line for line in lines if line.startswith(("gear ", "python "))]
+    assert len(commands) == 8
+    assert len({line.index("# ") for line in commands}) == 1
+
+
 def test_its_flow_finds_what_is_in_the_sample(made: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(made, "gear", "run", ".", "--set", "readings.path=data/readings.csv", "--output", str(out))

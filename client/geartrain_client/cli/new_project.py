@@ -79,9 +79,16 @@ def _compatible(version: str) -> str:
 
 
 def _filled(text: str, words: dict[str, str]) -> str:
+    return "\n".join(_filled_line(line, words) for line in text.split("\n"))
+
+
+def _filled_line(line: str, words: dict[str, str]) -> str:
+    """The line with the words in it; what stands right of two blanks stays in its column where it can."""
+    left, gap, right = line.rpartition("  ")
+    column = len(left + gap)
     for word, value in words.items():
-        text = text.replace(word, value)
-    return text
+        left, right = left.replace(word, value), right.replace(word, value)
+    return f"{left.rstrip()}  ".ljust(column) + right if left.strip() else left + gap + right
 
 
 def _said(folder: Path) -> str:
