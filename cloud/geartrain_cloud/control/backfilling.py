@@ -23,7 +23,7 @@ from geartrain_cloud.control.history_files import PIECE_BYTES_MAX, HistoryFiles
 from geartrain_cloud.control.updating import Updates
 from geartrain_cloud.control_store.errors import ConflictError, FlowRefusedError, InvalidError, NotFoundError
 from geartrain_cloud.control_store.idempotency import Answer
-from geartrain_cloud.control_store.model import Instance, Options, Outline, Submission, Wanted, merged
+from geartrain_cloud.control_store.model import Instance, Options, Outline, Submission, merged
 from geartrain_cloud.control_store.names import APP_CHARS_MAX
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.rest import answers
@@ -106,7 +106,7 @@ class Backfills:
     def _not_before(self, instance: Instance, device: str) -> str:
         """Why history cannot come before the live records of the device, "" where it can."""
         found, name = self._store.devices.find(device), instance.name
-        if instance.wanted is not Wanted.RUNNING or instance.state.has_whole_log:
+        if not instance.is_to_run:
             return f"app {name} takes nothing more"
         if self._store.desired.is_assigned(instance.instance, device):
             return f"device {device} has app {name} already"

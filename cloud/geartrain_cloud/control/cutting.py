@@ -28,6 +28,7 @@ from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.moving_state import StateSizes
 from geartrain_cloud.control.resting import under_way
 from geartrain_cloud.control.trust import Trust
+from geartrain_cloud.control_store.apps import check_is_to_run
 from geartrain_cloud.control_store.errors import ConflictError, UnavailableError
 from geartrain_cloud.control_store.idempotency import Answer
 from geartrain_cloud.control_store.model import CutChange, CutRule, Device, Instance, Outline, Planned
@@ -141,6 +142,7 @@ class Cuts:
         if key and (known := self._store.answers.recall(key, asked)) is not None:
             return known
         instance = self._store.apps.newest(request.match_info["name"])
+        check_is_to_run(instance)
         held = self._meant(instance, body.devices)
         if isinstance(body, CutBody) and body.cut == ADAPTIVE:
             return self._follow(instance, held, body, key, asked)

@@ -37,6 +37,12 @@ from geartrain_cloud.hosting.wanted import SHARED_STAGES
 INSTANCES_MAX = 10_000
 
 
+def check_is_to_run(instance: Instance) -> None:
+    """Raise `ConflictError` for an app whose devices get no other cuts any more."""
+    if not instance.is_to_run:
+        raise ConflictError(f"app {instance.name} is {instance.state}: only one that is to run is cut anew")
+
+
 class Apps:
     """Those of a platform; `now_us` tells the wall clock, microseconds."""
 
@@ -380,8 +386,7 @@ class Apps:
                 return
             if (found.instance, found.revision) != (known.instance, known.revision):
                 raise ConflictError(f"app {known.name} has had an update meanwhile: look, and ask again")
-            if found.wanted is not Wanted.RUNNING or found.state.has_whole_log:
-                raise ConflictError(f"app {known.name} is {found.state}: only one that is to run is cut anew")
+            check_is_to_run(found)
             self._apply(found, change)
 
     def scale(self, known: Instance, slots: int) -> Instance:

@@ -182,6 +182,11 @@ class Instance(msgspec.Struct, frozen=True):
     retain_bytes: int = 0
     retain_tables_s: float = 0.0
 
+    @property
+    def is_to_run(self) -> bool:
+        """Whether it is to run, and has not come to its end."""
+        return self.wanted is Wanted.RUNNING and not self.state.has_whole_log
+
 
 class Planned(msgspec.Struct, frozen=True):
     """A revision of an instance that its own fields do not tell of: a former one, or the next.
