@@ -220,8 +220,8 @@ def leaving(given: list[Any]) -> tuple[Plan, Plan, NaiveIngest]:
 LEAVING = replace(SETTINGS, base_cut=("edge",))
 
 
-def check_left(edge: Plan, cloud: Plan, ingest: NaiveIngest) -> None:
-    """Check that the totals go on in the cloud from where the device left them."""
+def check_left(edge: Plan, cloud: Plan, ingest: NaiveIngest, crossings: int = 1) -> None:
+    """Check that the totals go on in the cloud from where the device left them with its last crossing."""
     by_step = {channel.id: channel.stream for channel in cloud.channels}
     came = [row for name in ingest.rows if by_step.get(name) == "readings" for row in ingest.rows[name]]
     assert STATE in ingest.rows
@@ -229,7 +229,7 @@ def check_left(edge: Plan, cloud: Plan, ingest: NaiveIngest) -> None:
     assert called == {formed("totals", form) for form in forms_of(edge.graph, {"totals"}).values()}
     cells = {("totals", row[0].key): row[0].cell for row in ingest.rows[STATE]}
     assert len(cells) == len(ingest.rows[STATE]) == 3
-    assert [number for number, _ in ingest.crossings] == [1]
+    assert [number for number, _ in ingest.crossings] == list(range(1, crossings + 1))
     fragment = Fragment(cloud.graph, cloud.cloud)
     fragment.take_in(cells)
     values, times, names, numbers, _ = (list(column) for column in zip(*came, strict=True))

@@ -26,6 +26,7 @@ from geartrain.ports.buggify import buggify
 from geartrain.revision import Revision, revision_of
 from geartrain.wire.envelope import EPOCH_BYTES, Welcome
 from geartrain_edge.agent.claiming import Claiming
+from geartrain_edge.agent.crossing import first_of_two
 from geartrain_edge.agent.epochs import greet, hello, opened, renew
 from geartrain_edge.agent.session import FRESH, HELLO, Kept, Opening, Session
 from geartrain_edge.agent.status import DISK_IS_LOW, AgentStatus, status_of
@@ -150,8 +151,11 @@ class Agent:
             fresh = effects.randomness.token(EPOCH_BYTES)
             image = await store.open(settings.device, plan.graph.name, fresh)
             claiming = Claiming.of(image, plan, revision, settings, clock)
+            first = first_of_two(image.state, plan, revision, settings, is_fresh=image.last_seq == 0)
             if claiming is not None:
                 plan, revision = await self._opened(claiming.former), claiming.held
+            elif first is not None:
+                plan, revision = await self._opened(first[0]), first[1]
             names_max = settings.limits.names_max
             intake = Intake(
                 plan, settings.device, settings.read_max, names_max, clock, self._boots, settings.shared
@@ -161,6 +165,7 @@ class Agent:
                 session = self._session = Session(
                     settings, plan, effects, self._turn, self._files, intake, image, given
                 )
+                session.goes_further = first is not None
                 return await self._run_session(session, plan, revision, claiming)
             finally:
                 await intake.close()
@@ -177,7 +182,7 @@ class Agent:
     async def _run_session(
         self, session: Session, plan: Plan, revision: Revision, claiming: Claiming | None
     ) -> bool:
-        """Work until there is nothing more to do, or until what was claimed is there (True)."""
+        """Work until there is nothing more to do, or until the next crossing can be made (True)."""
         self._answer(session, plan)
         hooks = Hooks(
             partial(renew, session, self._effects, self._settings),
@@ -262,7 +267,7 @@ class Agent:
 
     async def _work(self, session: Session, claiming: Claiming | None) -> bool:
         """Read and commit until the sources have ended, then wait for the last ack; or until what is claimed
-        is there (True).
+        is there, or the first of two crossings is committed (True).
         """
         await self._go_over(session)
         if self._is_unheard(session):
@@ -272,6 +277,8 @@ class Agent:
             if session.welcome is not None:
                 await self._open(session, session.welcome)
                 continue
+            if session.goes_further and session.change is None:
+                return True
             if claiming is not None and claiming.is_due(session) and await self._claim(session, claiming):
                 return True
             await self._wait_for_room(session)

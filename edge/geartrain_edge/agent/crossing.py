@@ -16,8 +16,9 @@ import msgspec
 from msgspec.structs import replace
 
 from geartrain.errors import SchemaError
+from geartrain.graph.graph import Graph
 from geartrain.planning import Plan, make_plan
-from geartrain.revision import Revision, differences
+from geartrain.revision import Revision, differences, revision_of
 from geartrain.revision.change import lost_state
 from geartrain.revision.differences import is_named
 from geartrain.revision.revision import ChannelForm, StepForm
@@ -298,6 +299,50 @@ def _merged(steps: Collection[StepForm]) -> dict[str, str]:
     parts = {step.id for step in steps if step.kind == PARTIAL}
     read = ((one.partition(":")[0], step.id) for step in steps for one in step.inputs)
     return {part: step for part, step in read if part in parts}
+
+
+def first_of_two(
+    state: Mapping[Cell, bytes], plan: Plan, ours: Revision, settings: AgentSettings, *, is_fresh: bool
+) -> tuple[Plan, Revision] | None:
+    """What a device goes over to before it goes over to `ours`, None where one crossing does.
+
+    The device was away while its app got another revision, and it another cut by which a step with state
+    moves. It goes over to the revision under the cut that it has. The steps are then those that the data
+    centre has, and what they keep can move. plan: of `ours`; state: what the spool keeps. None as
+    well where the former cut does not say whether a new step runs on the device.
+    """
+    if REVISION not in state or plan.whole is None:
+        return None
+    held, numbers = Revision.from_json(state[REVISION]), Numbers.of(state.get(NUMBERS), is_fresh=is_fresh)
+    if not is_next(held, ours, numbers, settings) or is_other_cut(held, ours, settings.mended):
+        return None
+    moves = frozenset[str]().union(*moved(held, ours))
+    if not any(step.operator.stateful for step in plan.whole.steps if step.id in moves):
+        return None
+    first = _under_its_cut(held, plan.whole, as_cut(settings.base_cut or ours.cut))
+    if first is None:
+        return None
+    made = revision_of(ours.flow, first, ours.settings, ours.code, ours.geartrain)
+    return (first, made) if is_other_cut(made, ours, settings.mended) else None
+
+
+def _under_its_cut(held: Revision, whole: Graph, base: str | tuple[str, ...]) -> Plan | None:
+    """The plan of a graph under the cut of a former revision, None where that does not say it. base: the cut
+    that the flow was submitted with.
+    """
+    known, former = {step.id for step in held.steps}, {step.id for step in whole.steps} & set(held.cut)
+    begun = make_plan(whole, base, base=base)
+    if begun.cut.edge & known == former:
+        return begun
+    parts = {step.id for step in whole.steps if step.operator.kind == PARTIAL}
+    new = {
+        step
+        for step in make_plan(whole, "edge", base=base).cut.edge - known
+        if step not in parts or not any(reader.id in known for reader in whole.consumers(step))
+    }
+    if any({one.step for one in whole[step].inputs} <= former for step in new):
+        return None
+    return make_plan(whole, sorted(former), base=base)
 
 
 def _uncut(revision: Revision, other: Revision, ids: Collection[str]) -> Revision:

@@ -101,7 +101,7 @@ async def greet(
             f"({in_short(found)}): run that one until all is acked, or begin anew with a new instance or a "
             f"new state folder{on}"
         )
-    if REVISION not in state:
+    if REVISION not in state or session.goes_further:  # what the device runs and sends stays the same
         await effects.store.commit(SpoolCommit(state={REVISION: written, _LAYOUT: None}))
 
 

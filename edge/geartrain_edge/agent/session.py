@@ -91,7 +91,8 @@ class Session:
     revision; migrated: those that become others then; welcome: what ingest has answered and no commit holds
     yet; heard: set with it; going_over: a crossing that is made and no commit holds yet; is_done: all is
     acked, and nothing comes any more; disk_is_low: the spool may not grow to its cap, because its disk is
-    nearly full; may_claim: whether it claims state of the cloud, or has.
+    nearly full; may_claim: whether it claims state of the cloud, or has; goes_further: once it has gone over,
+    there is another crossing to make.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class Session:
         self.welcome: Welcome | None = None
         self.heard = asyncio.Event()
         self.going_over: GoingOver | None = None
-        self.is_done = self.disk_is_low = False
+        self.is_done = self.disk_is_low = self.goes_further = False
         intake.restore(image.positions, hold=self.handshake == FRESH)
         intake.epoch = image.epoch
         intake.untimed.restore(image.state)
