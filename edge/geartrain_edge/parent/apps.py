@@ -299,8 +299,7 @@ class Apps:
                     app = wanted
                     await self._starter.drain(app.instance)
                 state, why = process.state()
-                if (lacks := process.lacks()) is not None:
-                    self._lacks[app.instance] = lacks[: LANE_LIMITS.sources_max]
+                self._note_lacks(app, process)
                 if state is AppState.RUNNING and meter.is_due(now_s := self._clock.monotonic_s()):
                     meter.take(process.spent(), now_s)
                 # It has ended once its process has: till then its spool is open.
@@ -323,9 +322,14 @@ class Apps:
             finally:
                 self._watch.gone(app)
 
+    def _note_lacks(self, app: App, process: Process) -> None:
+        if (lacks := process.lacks()) is not None:
+            self._lacks[app.instance] = lacks[: LANE_LIMITS.sources_max]
+
     async def _judge(self, app: App, process: Process, code: int | None, fault: str) -> bool:
         """Say how a process has ended; whether it is to be left at that. fault: for what it was ended."""
         state, _ = process.state()
+        self._note_lacks(app, process)  # it may have come to its end before anybody had looked
         if not fault and code == 0 and state is AppState.ENDED:
             self._say(app, AppState.ENDED, "")
             return True
