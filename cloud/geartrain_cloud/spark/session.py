@@ -64,7 +64,7 @@ _SETTINGS = {
     f"{_STREAMING}.noDataMicroBatches.enabled": "false",
     # Asking the log for news opens the ledger: ten times a second is often enough.
     f"{_STREAMING}.pollingDelay": "100ms",
-    f"{_STREAMING}.stopTimeout": "20s",
+    f"{_STREAMING}.stopTimeout": "120s",
     f"{_STREAMING}.numRecentProgressUpdates": "200",
     # A worker that is forked from one which has imported everything begins at once.
     "spark.python.daemon.module": "geartrain_cloud.spark.worker_daemon",
