@@ -215,6 +215,13 @@ def moved(step: str, to: str, devices: int, *kept: int, at_most: bool = False, u
     return {**move, "at_most": at_most, "unsaid": unsaid}
 
 
+TOO_LARGE = (
+    "the state to move is too large: sums has 1,000,001 keys of 9,000,000 bytes; 1,000,000 keys and "
+    "1,073,741,824 bytes are the most that move at once: move fewer steps, or let them keep less (ttl, "
+    "shorter windows)"
+)
+
+
 def test_it_is_told_beforehand_how_much_state_would_move(tmp_path: Path) -> None:
     world = Fleet(tmp_path)
     world.submit(CutRule("all", "sums"))
@@ -236,6 +243,12 @@ def test_it_is_told_beforehand_how_much_state_would_move(tmp_path: Path) -> None
     assert (dry["micro_batches"], dry["pause_ms"]) == (1, 350)
     one = world.ask("move", **ask, devices="d1")[1]["moves"][-1]
     assert (one["cells"], one["bytes"], one["unsaid"]) == (12, 300, 0)
+    world.measure("d1", Measured(kept=(StepKept("sums", 1_000_001, 9_000_000),)), "sums")
+    refused = world.ask("move", **ask, devices="d1")[1]["refusals"]
+    assert refused == [f"device d1: {TOO_LARGE}"]
+    assert TOO_LARGE in world.refusal("move", step="sums", to="cloud", devices="d1")
+    world.measure("d1", Measured(kept=(StepKept("sums", 9, (1 << 30) + 1),)), "sums")
+    assert "sums has 9 keys of 1,073,741,825 bytes" in world.refusal("cut", cut="cloud", devices="d1")
     world.measure("d1", Measured(), "sums")  # it keeps nothing, and says so
     one = world.ask("move", **ask, devices="d1")[1]["moves"][-1]
     assert (one["cells"], one["bytes"]) == (0, 0)

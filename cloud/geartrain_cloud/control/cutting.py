@@ -208,9 +208,20 @@ class Cuts:
         for check, tier in ((check_can_leave, CLOUD), (check_can_claim, EDGE)):
             moves = ((device, move) for device in cuts for move in found[device].moves)
             refusals += self._cannot(check, {d: None for d, move in moves if move.keeps and move.to == tier})
+        refusals += self._too_large(instance, {device: found[device].moves for device in cuts})
         said = self._said(instance, wanted, found, checked)
         planned = None if checked.is_same else self._planned(instance, outline, checked)
         return Proposal(instance, cuts, refusals, said, checked.found, planned)
+
+    def _too_large(self, instance: Instance, moves: Mapping[str, Sequence[StepMove]]) -> list[str]:
+        """The devices whose steps keep more than moves at once, each with that as a sentence."""
+        sizes = StateSizes(self._store, instance.instance, self._host(instance.instance))
+        alone, found = len(self._store.desired.cuts(instance.instance)) == 1, list[str]()
+        for device, several in moves.items():
+            for tier in ("edge", "cloud"):
+                steps = [move.step for move in several if move.keeps and move.to == tier]
+                found.append(sizes.too_large(device, steps, tier, alone=alone))
+        return [why for why in found if why]
 
     def take(self, proposal: Proposal, rules: tuple[CutRule, ...] = ()) -> None:
         """Have devices go on so; rules: for those that get the app later. Raises `ConflictError`."""

@@ -17,6 +17,7 @@ from geartrain.control.limits import LANE_LIMITS
 from geartrain.control.states import Measured
 from geartrain.ports import StateSize
 from geartrain.revision.change import Change
+from geartrain.state.moving import too_large
 from geartrain_cloud.changes.cut_checking import CLOUD, StepMove
 from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control_store.store import ControlStore
@@ -80,6 +81,20 @@ class StateSizes:
                 if kept.cells or tier == tiers[one.step]
             ]
         return found
+
+    def too_large(self, device: str, steps: Collection[str], tier: Tier, *, alone: bool) -> str:
+        """Why what these steps keep does not move to `tier` at once as a device gets or leaves them, "" where
+        it does, or where nobody has said how much that is. alone: the app has no other device, so that all
+        that the data centre keeps of them is of this one.
+        """
+        if tier == CLOUD:
+            kept = {step: self._of_device(step, device) for step in steps}
+        elif alone and self._host.kept is not None:
+            kept = {step: self._host.kept.get(step) for step in steps}
+        else:
+            return ""
+        why = too_large({step: (one.cells, one.bytes) for step, one in kept.items() if one is not None})
+        return f"device {device}: {why}" if why else ""
 
     def in_cloud(self, step: str, *, at_most: bool = False) -> Kept:
         """Of a step in the data centre; at_most: only a part of it is meant."""

@@ -88,15 +88,30 @@ def check_size(
     cells: Mapping[tuple[str, bytes], bytes], cells_max: int = CELLS_MAX, bytes_max: int = BYTES_MAX
 ) -> None:
     """Raise `StepError` for cells that are more than one move takes, with what each step would send."""
-    total = sum(map(len, cells.values()))
-    if len(cells) <= cells_max and total <= bytes_max:
+    if len(cells) <= cells_max and sum(map(len, cells.values())) <= bytes_max:
         return
     sizes: dict[str, tuple[int, int]] = {}
     for (step, _), cell in cells.items():
         count, size = sizes.get(step, (0, 0))
         sizes[step] = count + 1, size + len(cell)
+    if why := too_large(sizes, cells_max, bytes_max):
+        raise StepError(why)
+
+
+def too_large(
+    sizes: Mapping[str, tuple[int, int]], cells_max: int = CELLS_MAX, bytes_max: int = BYTES_MAX
+) -> str:
+    """Why so much state does not move at once, as a sentence; "" where it does.
+
+    sizes: by step its cells and their bytes, without keys.
+    """
+    if (
+        sum(count for count, _ in sizes.values()) <= cells_max
+        and sum(s for _, s in sizes.values()) <= bytes_max
+    ):
+        return ""
     told = ", ".join(f"{step} has {c:,} keys of {s:,} bytes" for step, (c, s) in sorted(sizes.items()))
-    raise StepError(
+    return (
         f"the state to move is too large: {told}; {cells_max:,} keys and {bytes_max:,} bytes are the most "
         "that move at once: move fewer steps, or let them keep less (ttl, shorter windows)"
     )
