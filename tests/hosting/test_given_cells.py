@@ -70,6 +70,22 @@ def taken(number: int, found: Mapping[str, Sequence[ColumnBatch]]) -> Taking:
     return taking
 
 
+@pytest.mark.parametrize(("cells_max", "bytes_max"), [(2, 100), (3, 11)])
+def test_a_device_takes_no_more_than_moves_at_once_and_keeps_nothing_of_it(
+    cells_max: int, bytes_max: int
+) -> None:
+    taking = Taking(7, cells_max, bytes_max)
+    parts = [(b"a", 0, 6, b"1234"), (b"a", 4, 6, b"56"), (b"b", 0, 4, b"1234"), (b"c", 0, 2, b"12")]
+    cells = [GivenCell(7, 0, 2, TOTALS, key, at, size, cell, "") for key, at, size, cell in parts]
+    for cell in cells[:3]:
+        taking.take(cell)
+    with pytest.raises(StepError, match=f"more than {cells_max} keys or {bytes_max} bytes would come"):
+        taking.take(cells[3])
+    taking.take(cells[3])
+    assert taking.ignored == 1
+    assert not taking.complete
+
+
 def test_cells_are_given_as_of_the_watermark_and_what_was_due_by_then_goes_on() -> None:
     run = run_of()
     found = run.micro_batch(

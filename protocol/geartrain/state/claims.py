@@ -16,7 +16,16 @@ from msgspec.structs import replace
 from geartrain.errors import StepError
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.records.record import Record
-from geartrain.state.moving import Arriving, Cells, Manifest, StateCell, manifest, records
+from geartrain.state.moving import (
+    BYTES_MAX,
+    CELLS_MAX,
+    Arriving,
+    Cells,
+    Manifest,
+    StateCell,
+    manifest,
+    records,
+)
 
 ASKS, HAS, BACK = "asks", "has", "back"
 """What a claim says: the device wants the cells; it has them, and runs the step; it goes on without them."""
@@ -74,10 +83,12 @@ def given_cells(
 
 
 class Taking:
-    """What has come for one claim, from all shards."""
+    """What has come for one claim, from all shards; never more than one move takes."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, cells_max: int = CELLS_MAX, bytes_max: int = BYTES_MAX) -> None:
         self.number = number
+        self._cells_max, self._bytes_max = cells_max, bytes_max
+        self._cells = self._bytes = 0
         self.refused = ""
         """Why a shard gives nothing, "" where all give."""
         self.forms: dict[str, str] = {}
@@ -89,11 +100,23 @@ class Taking:
         self._shards = 0
 
     def take(self, given: GivenCell) -> None:
-        """Take one record; raises `StepError` where what a shard has given is not what left it."""
-        if given.number != self.number or given.shard in self._whole:
+        """Take one record; raises `StepError` where what a shard has given is not what left it, and once
+        where more comes than moves at once: nothing of it is kept then.
+        """
+        is_over = self._cells > self._cells_max or self._bytes > self._bytes_max
+        if given.number != self.number or given.shard in self._whole or is_over:
             self.ignored += 1
             return
         if given.step:
+            self._cells, self._bytes = self._cells + (not given.offset), self._bytes + len(given.cell)
+            if self._cells > self._cells_max or self._bytes > self._bytes_max:
+                self._waiting.clear()
+                self._whole.clear()
+                raise StepError(
+                    f"more than {self._cells_max:,} keys or {self._bytes_max:,} bytes would come, which are "
+                    "the most that move at once: move fewer steps, or let them keep less (ttl, shorter "
+                    "windows)"
+                )
             cell = StateCell(given.step, given.key, given.offset, given.size, given.cell)
             self._waiting.setdefault(given.shard, []).append(cell)
             return
