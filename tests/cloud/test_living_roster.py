@@ -17,7 +17,7 @@ from geartrain.errors import LedgerError
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.records.record import Record
 from geartrain.schema import RowCodec
-from geartrain.wire.envelope import NackReason
+from geartrain.wire.envelope import BatchKind, Header, NackReason
 from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, IngestConfig
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ingest.roster import Followed
@@ -480,3 +480,60 @@ def test_limits_of_one_flow_let_go_of_its_rows_while_ingest_runs(tmp_path: Path)
     asyncio.run(story())
     assert entries(tmp_path)[-1].clocks["quotes"] > entries(tmp_path)[0].clocks.get("quotes", START_OF_TIME)
     assert prices(tmp_path, "others.1") == [1.0]
+
+
+class Saying(TestDevice):
+    """A device that says how far its sources are; those of `stands` stand where that is."""
+
+    stands: dict[str, int] = {}  # noqa: RUF012
+
+    def header(self, kind: BatchKind = BatchKind.DATA, watermark: int | None = None) -> Header:
+        """The header of the next batch."""
+        said = super().header(kind, watermark)
+        marks = {"quotes": said.watermarks.get("quotes", START_OF_TIME), **self.stands}
+        return structs.replace(said, source_watermarks=marks)
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_the_clock_of_a_source_that_comes_waits_until_a_device_has_gone_over(
+    tmp_path: Path, has: bool
+) -> None:
+    one = Saying("device-1", b"epoch--1", FLOW)
+    channels = {name: RosterChannel((name,), QUOTE.schema.schema_id) for name in ("quotes", "trades")}
+    names = ("quotes", "trades")
+    later = RosterDocument(channels, names, {"device-1": names}, revision=2, since={"trades": 2})
+
+    async def story() -> None:
+        async with following(tmp_path) as (found, roster):
+            roster.put(FLOW, document("device-1"))
+            await logged(tmp_path, EntryKind.ASSIGNED)
+            found.net.deliver(one.topic, one.schemas(), one.quotes(1.0))
+            await found.net.acked(one)
+            roster.put(FLOW, structs.replace(later, revision=1))
+            await found.counted(Counter.ROSTER_REFUSED, 1)
+            roster.put(FLOW, later)
+            await logged(tmp_path, EntryKind.REVISION)
+            found.net.deliver(one.topic, one.quotes(2.0))
+            await found.net.acked(one)
+        async with following(tmp_path) as (found, _):  # as after a restart
+            found.net.deliver(one.topic, one.quotes(3.0))
+            await found.net.acked(one)
+            await asyncio.sleep(0.5)  # time for a clock to move that nobody is waited for
+            one.stands = {"trades": 3} if has else {}
+            found.net.deliver(one.topic, one.cross("quotes", "trades", revision=2), one.quotes(4.0))
+            await found.net.acked(one)
+        async with following(tmp_path) as (found, _):
+            one.stands = {"trades": 5} if has else {}
+            found.net.deliver(one.topic, one.quotes(5.0))
+            await found.net.acked(one)
+            await logged(tmp_path, EntryKind.ROWS if has else EntryKind.ADVANCE)
+
+    asyncio.run(story())
+    said = [(entry.kind, entry.source) for entry in entries(tmp_path) if entry.source]
+    begins = [(EntryKind.ASSIGNED, "quotes"), (EntryKind.ASSIGNED, "trades")]
+    assert said == begins + ([] if has else [(EntryKind.LACKS, "trades")])
+    assert prices(tmp_path) == [1.0, 2.0, 3.0, 4.0, 5.0]
+    kinds, clocks = ([getattr(e, name) for e in entries(tmp_path)] for name in ("kind", "clocks"))
+    assert kinds.index(EntryKind.REVISION) < (crossed := kinds.index(EntryKind.CROSSING))
+    assert not any("trades" in one for one in clocks[:crossed])
+    assert not has or [one.get("trades") for one in clocks[-2:]] == [3, 5]

@@ -21,6 +21,7 @@ from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control_store.errors import ConflictError
 from geartrain_cloud.control_store.model import Outline, Report, SourceOutline, Submission
+from geartrain_cloud.control_store.sources import with_since
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform.config import PlatformConfig
@@ -234,3 +235,14 @@ def test_a_device_of_the_fleet_with_that_name_is_named(world: World) -> None:
     world.submit(PRICES)
     own = world.store.devices.get(CLOUD_DEVICE)
     assert (own.local, own.labels, own.serial) == (True, {"tier": "cloud"}, 4), "its serial goes on"
+
+
+def test_a_source_says_with_which_revision_it_came() -> None:
+    first, second, third = (
+        Outline("heat", [], [SourceOutline(name, False) for name in names], "r")
+        for names in (("a",), ("b", "a"), ("c", "b", "a"))
+    )
+    second = with_since(second, first, 3)
+    third = with_since(third, second, 4)
+    for outline, since in ((second, {"a": 0, "b": 3}), (third, {"a": 0, "b": 3, "c": 4})):
+        assert {source.id: source.since for source in outline.sources} == since

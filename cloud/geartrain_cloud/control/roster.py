@@ -86,6 +86,7 @@ class RosterKeeper:
             {one.id: one.partitioned_by for one in channels if one.partitioned_by},
             ended,
             instance.revision,
+            {source.id: source.since for source in outline.sources if source.since},
             instance.retain_s or None,
             instance.retain_bytes or None,
         )

@@ -31,7 +31,7 @@ from geartrain_cloud.control_store.model import (
 from geartrain_cloud.control_store.names import check_app, instance_name
 from geartrain_cloud.control_store.reports import Reports
 from geartrain_cloud.control_store.revisions import REVISIONS_MAX, Revisions
-from geartrain_cloud.control_store.sources import has_cloud_sources, takes_part
+from geartrain_cloud.control_store.sources import has_cloud_sources, takes_part, with_since
 from geartrain_cloud.hosting.wanted import SHARED_STAGES
 
 INSTANCES_MAX = 10_000
@@ -277,7 +277,8 @@ class Apps:
             held = found.outline
             crossed = {"follows": held.follows, "drain": held.drain, "crosses": held.crosses}
             past = {"begin": held.begin, "attached": held.attached}
-            kept = replace(outline, former=replace(held, former=None), **crossed, **past)
+            ours = with_since(outline, held, found.revision)
+            kept = replace(ours, former=replace(held, former=None), **crossed, **past)
             database.execute(
                 "UPDATE instances SET outline = ?, attempt = attempt + 1, state = ?, why = '', "
                 "changed_us = ? WHERE instance = ?",
@@ -315,7 +316,8 @@ class Apps:
                     f"app {name} changes what its devices run: wait until that is done, or give it up "
                     "with gear rollback"
                 )
-            self._revisions.plan(planned)
+            outline = with_since(planned.outline, found.outline, planned.number)
+            self._revisions.plan(replace(planned, outline=outline))
         return found
 
     def cross(self, instance: str) -> None:

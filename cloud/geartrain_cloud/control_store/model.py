@@ -75,13 +75,15 @@ class SourceOutline(msgspec.Struct, frozen=True):
     """A source of the flow, and whether it comes to an end.
 
     devices: a selector of the app's devices that have it, "" for all; joins: whether a device that runs the
-    app may get it, since it gives what happens now, and no step below it keeps anything there.
+    app may get it, since it gives what happens now, and no step below it keeps anything there; since: the
+    number of the revision that it came with, 0 for one of the submit.
     """
 
     id: str
     bounded: bool
     devices: str = ""
     joins: bool = False
+    since: int = 0
 
 
 class Outline(msgspec.Struct, frozen=True):

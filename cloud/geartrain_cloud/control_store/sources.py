@@ -76,6 +76,13 @@ def has(instance: Instance, device: str, lacks: Collection[str] = ()) -> tuple[s
     return tuple(source.id for source in instance.outline.sources if is_enabled(source.id))
 
 
+def with_since(outline: Outline, held: Outline, number: int) -> Outline:
+    """The outline of revision `number`, whose sources say with which one they came; held: of that before."""
+    known = {source.id: source.since for source in held.sources}
+    sources = [replace(source, since=known.get(source.id, number)) for source in outline.sources]
+    return replace(outline, sources=sources)
+
+
 def _elsewhere(outline: Outline, lacks: Collection[str]) -> frozenset[str]:
     """The sources that no option gives to a device: those in the cloud, and for the platform's own, which has
     these, all others.

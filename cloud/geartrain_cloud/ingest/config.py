@@ -39,7 +39,8 @@ class FlowConfig:
     that does not join within join_timeout_s, or of which nothing is heard for idle_after_s. partitioned_by:
     of some channels the field of whose values each is said to live on one device; schemas: of channels, the
     id of the schema that they have to have; that of any other is the first that is announced; revision: the
-    number of the one that the log is to bring next, or has brought.
+    number of the one that the log is to bring next, or has brought; since: of sources that came with a later
+    one its number.
     """
 
     devices: tuple[str, ...]
@@ -52,6 +53,7 @@ class FlowConfig:
     schemas: Mapping[str, str] = field(default_factory=dict)
     revision: int = 1
     retention: Retention = field(default_factory=Retention)
+    since: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -68,6 +70,10 @@ class FlowConfig:
     def sources_of(self, device: str) -> list[str]:
         """The sources that `device` has, sorted."""
         return sorted(source for source, devices in self.sources.items() if device in devices)
+
+    def is_to_come(self, source: str, revision: int) -> bool:
+        """Whether a device that runs `revision` has a source only once it has gone over to a later one."""
+        return revision < self.since.get(source, 0)
 
     def fed_by(self, device: str) -> list[str]:
         """The channels that `device` feeds: those below a source that it has, and the two of the system."""

@@ -7,6 +7,7 @@ a channel is final, so all rows of a channel have one layout.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
@@ -31,6 +32,7 @@ from geartrain_cloud.ingest.streams import DeviceStream, Gone
 from geartrain_cloud.log.part import SegmentPart
 from geartrain_cloud.ports import AckCursor, EntryKind, StoredSchema
 
+_REVISION = re.compile(r"revision (\d{1,9}), ")
 FRESH_SAID = "a fresh spool: "
 """What the detail of a CROSSING entry begins with that is a fresh spool's: recovery looks for it."""
 Positions = Mapping[tuple[str, str], SplitProgress]
@@ -233,6 +235,7 @@ class Content:
             said = str(decode_crossing(arrival.envelope.body)[0])
         except WireError:
             said = "what it says cannot be decoded"
+        stream.revision = max(stream.revision, number_in(said))
         self._counters.add(Counter.CROSSINGS)
         self.note(stream, EntryKind.CROSSING, header.epoch, header.crossing, said)
 
@@ -255,6 +258,7 @@ class Content:
         """
         known = 0 if before is None else before.crossing
         stream.is_fresh = hello.fresh
+        stream.revision = max(stream.revision, number_in(runs))
         if before is None or not hello.fresh:
             self._note_lost_crossings(stream, known, hello.crossing, hello.epoch)
             return max(known, hello.crossing)
@@ -428,10 +432,11 @@ class Content:
 
     def _believe(self, stream: DeviceStream, header: Header, marks: Mapping[str, int]) -> None:
         """Take a device at its word: of a source without a split there it says nothing, so that nobody needs
-        to wait for it.
+        to wait for it. One that comes to the device with a later revision is waited for.
         """
-        clocks, device = self._of(stream).clocks, stream.device
-        lacks = [s for s in stream.sources if s not in marks and not clocks[s].is_excluded(device)]
+        clocks, device, flow = self._of(stream).clocks, stream.device, self._flows[stream.flow]
+        silent = [s for s in stream.sources if s not in marks and not clocks[s].is_excluded(device)]
+        lacks = [s for s in silent if not flow.is_to_come(s, stream.revision)]
         if header.kind is BatchKind.GAP:
             lacks = []  # one in the place of a damaged batch says nothing at all
         has = [s for s in stream.sources if s in marks and clocks[s].is_excluded(device)]
@@ -456,6 +461,12 @@ class Content:
                 continue
             raised[name] = now
         return raised
+
+
+def number_in(said: str) -> int:
+    """The number of the revision that a device runs, as the log says it; 0 where it does not."""
+    found = _REVISION.search(said)
+    return int(found[1]) if found else 0
 
 
 def _announced(arrival: Arrival) -> dict[str, Schema]:

@@ -15,6 +15,7 @@ from geartrain.errors import LedgerError
 from geartrain.records.event_time import START_OF_TIME
 from geartrain_cloud.ingest.advance import Advance
 from geartrain_cloud.ingest.alarm import Alarm
+from geartrain_cloud.ingest.clock import SourceClock
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ingest.domains import Domains
@@ -67,6 +68,7 @@ class Following:
             if name not in self._flows:
                 self._begin(name, flow)
             self._flows[name] = flow
+            self._add_clocks(name, flow)
         found = moves(self._members(), self._flows, followed.ended, self._ours())
         for move in found:
             self._make(move)
@@ -93,7 +95,8 @@ class Following:
         place = (device, flow, partition_of(device, self._config.partitions))
         if place[2] not in self._config.owned:
             return None
-        stream = make_stream(place, self._flows.get(flow, NOBODY), cursor, self._budget)
+        ran = self._known.ran.get((device, flow), 0)
+        stream = make_stream(place, self._flows.get(flow, NOBODY), cursor, self._budget, revision=ran)
         stream.gone = gone
         self._known.streams[device, flow] = stream
         return stream
@@ -134,6 +137,13 @@ class Following:
         self._durable.add(name, flow, partitions)
         _LOG.info("flow %s: from here on it is taken", name)
 
+    def _add_clocks(self, name: str, flow: FlowConfig) -> None:
+        """Have a clock for each source that a later revision has brought."""
+        for index in self._config.owned:
+            partition = self._known.partitions[name, index]
+            for source in sorted(flow.sources.keys() - partition.clocks.keys()):
+                partition.clocks[source] = SourceClock(partition.logged.get(source, START_OF_TIME))
+
     def _make(self, move: Move) -> None:
         if move.kind is EntryKind.ENDED:
             self._end(move.flow)
@@ -144,7 +154,8 @@ class Following:
             cursor = self._cursor(move.device, move.flow)
             marks = {} if cursor is None else cursor.source_watermarks
             # One that comes back has said what it has, and may have nothing more to say.
-            lacks = cursor is not None and cursor.seq > 0 and move.source not in marks
+            comes = self._flows[move.flow].is_to_come(move.source, self._ran(move.device, move.flow))
+            lacks = cursor is not None and cursor.seq > 0 and move.source not in marks and not comes
             clock.assign(move.device, marks.get(move.source, START_OF_TIME), excluded=lacks)
             self._group.append_note(partition, EntryKind.ASSIGNED, batch, "", source=move.source)
             if lacks:
@@ -158,6 +169,11 @@ class Following:
     def _cursor(self, device: str, flow: str) -> AckCursor | None:
         stream = self._known.streams.get((device, flow))
         return self._known.cursors.get((device, flow)) if stream is None else stream.cursor
+
+    def _ran(self, device: str, flow: str) -> int:
+        """The number of the revision that a device has said that it runs."""
+        stream = self._known.streams.get((device, flow))
+        return self._known.ran.get((device, flow), 0) if stream is None else stream.revision
 
     def _end(self, name: str) -> None:
         """Log the last entry of each partition, and forget the flow."""
@@ -204,7 +220,11 @@ class Following:
                     place = (device, name, partition_of(device, total))
                     cursor = self._known.cursors.get((device, name))
                     is_fresh = (device, name) in self._known.fresh
-                    streams[device, name] = make_stream(place, flow, cursor, self._budget, is_fresh=is_fresh)
+                    streams[device, name] = make_stream(
+                        *(place, flow, cursor, self._budget),
+                        is_fresh=is_fresh,
+                        revision=self._known.ran.get((device, name), 0),
+                    )
                     self._known.counters.add(Counter.DEVICES_ASSIGNED)
 
     def _settle(self, stream: DeviceStream, flow: FlowConfig, device: str) -> None:

@@ -21,7 +21,7 @@ from geartrain.schema import Schema
 from geartrain_cloud.ingest.clock import SourceClock
 from geartrain_cloud.ingest.closed import ClosedEpochs
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
-from geartrain_cloud.ingest.content import FRESH_SAID
+from geartrain_cloud.ingest.content import FRESH_SAID, number_in
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.ingest.group import SEGMENTS, Group, Partition, Place
 from geartrain_cloud.ingest.streams import DeviceStream
@@ -46,7 +46,7 @@ class Recovered:
     cursors: by (device, flow), of flows and devices without a stream too; newest: by place, the last entry,
     of flows that the configuration does not have too; members: whom these wait for, as the process began;
     revisions: by place, the newest that it has brought by then; fresh: (device, flow) whose newest crossing
-    is that of a fresh spool.
+    is that of a fresh spool; ran: of devices that have gone over, the number of the revision.
     """
 
     term: int
@@ -60,6 +60,7 @@ class Recovered:
     members: Mapping[Place, Sequence[Member]]
     revisions: Mapping[Place, int]
     fresh: Collection[tuple[str, str]]
+    ran: Mapping[tuple[str, str], int]
 
 
 async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget: WaitingBudget) -> Recovered:
@@ -95,6 +96,7 @@ async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget:
         (name, index): make_partition((name, index), flow, newest, members, cursors, revisions)
         for (name, flow), index in product(sorted(flows.items()), owned)
     }
+    ran = {place: number_in(said) for place, (_, said) in crossings.items()}
     fresh = {place for place, (_, said) in crossings.items() if said.startswith(FRESH_SAID)}
     streams = {
         (device, name): make_stream(
@@ -103,13 +105,14 @@ async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget:
             cursors.get((device, name)),
             budget,
             is_fresh=(device, name) in fresh,
+            revision=ran.get((device, name), 0),
         )
         for name, flow in sorted(flows.items())
         for device in sorted(flow.devices)
         if partition_of(device, total) in owned
     }
     closed = ClosedEpochs(await ledger.closed_epochs())
-    known = (cursors, newest, members, revisions, fresh)
+    known = (cursors, newest, members, revisions, fresh, ran)
     return Recovered(term, partitions, schemas, streams, closed, counters, *known)
 
 
@@ -200,9 +203,10 @@ def make_stream(
     budget: WaitingBudget,
     *,
     is_fresh: bool = False,
+    revision: int = 0,
 ) -> DeviceStream:
-    """The stream of a device in a flow (`which`, with its partition), as the ledger has it; is_fresh: as in
-    `DeviceStream`.
+    """The stream of a device in a flow (`which`, with its partition), as the ledger has it; is_fresh and
+    revision: as in `DeviceStream`.
     """
     device, flow_name, partition = which
     current = None
@@ -213,4 +217,5 @@ def make_stream(
         *(device, flow_name, sources, channels, cursor, cursor, current),
         partition=partition,
         is_fresh=is_fresh,
+        revision=revision,
     )

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from geartrain_cloud.ingest.config import FlowConfig
+from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, FlowConfig
 from geartrain_cloud.log.retention import Retention
 from geartrain_cloud.log.roster import RosterDocument, RosterRow
 from geartrain_cloud.ports import EntryKind
@@ -61,9 +61,7 @@ class Followed:
     failure: str = ""
 
     def take(self, rows: Sequence[RosterRow]) -> None:
-        """Take changes. The sources of an instance are those that it came with, and its channels stay: a
-        later revision may bring more.
-        """
+        """Take changes. The sources and channels of an instance stay: a later revision may bring more."""
         for row in rows:
             self.serial = max(self.serial, row.serial)
             if row.document is None:
@@ -114,6 +112,7 @@ def flow_of(document: RosterDocument) -> FlowConfig:
         partitioned_by=document.partitioned_by,
         schemas={channel: row.schema for channel, row in document.channels.items() if row.schema},
         revision=document.revision,
+        since=document.since,
         retention=Retention(document.retain_s, document.retain_bytes),
     )
 
@@ -152,14 +151,17 @@ def moves(
 
 
 def _goes_on(held: FlowConfig, wanted: FlowConfig) -> bool:
-    """Whether a flow may become another one while it lives: with the same sources, and with the channels that
-    it has. Others come with a later revision alone.
+    """Whether a flow may become another one while it lives: with the sources and channels that it has. Others
+    come with a later revision alone.
     """
-    if (sorted(held.sources), held.bounded) != (sorted(wanted.sources), wanted.bounded):
+    if held.bounded != wanted.bounded or not held.sources.keys() <= wanted.sources.keys():
         return False
-    if wanted.revision == held.revision and held.channels.keys() != wanted.channels.keys():
+    names = [(one.channels.keys(), one.sources.keys()) for one in (held, wanted)]
+    if wanted.revision == held.revision and names[0] != names[1]:
         return False
-    return all(_channel(held, name) == _channel(wanted, name) for name in held.channels)
+    return all(
+        name in SYSTEM_CHANNELS or _channel(held, name) == _channel(wanted, name) for name in held.channels
+    )
 
 
 def _channel(flow: FlowConfig, name: str) -> tuple[object, ...] | None:

@@ -44,7 +44,7 @@ class DeviceStream:
     an epoch whose HELLO is answered once its opening is durable; partition: which one its batches go to;
     held: the batch that its open epoch waits with; is_fresh: a fresh spool has opened its epoch, and has not
     gone over since: its batches have no number until it has heard of one; gone: the device was retired, or
-    its flow is over.
+    its flow is over; revision: the number of what it runs, as it has said last, 0 where it has not.
     """
 
     device: str
@@ -63,6 +63,7 @@ class DeviceStream:
     held: HeldBatch | None = None
     is_fresh: bool = False
     gone: Gone | None = None
+    revision: int = 0
 
     @property
     def name(self) -> str:

@@ -66,7 +66,8 @@ class RosterDocument(msgspec.Struct, frozen=True):
     come to an end, so no device is ever excluded; join_timeout_s, idle_after_s: after how long without a sign
     a device of a flow with live sources holds no clock; partitioned_by: of some channels the field of whose
     values each is said to live on one device; devices: those assigned, with the sources that each has;
-    revision: the number of the one that every partition is to bring; retain_s, retain_bytes: how long its
+    revision: the number of the one that every partition is to bring; since: of sources that came with a later
+    revision its number; retain_s, retain_bytes: how long its
     rows stay in the log, None: as long as those of all.
     """
 
@@ -79,6 +80,7 @@ class RosterDocument(msgspec.Struct, frozen=True):
     partitioned_by: dict[str, str] = {}
     ended: bool = False
     revision: Annotated[int, msgspec.Meta(ge=1, le=REVISIONS_MAX)] = 1
+    since: dict[str, int] = {}
     retain_s: Seconds | None = None
     retain_bytes: Annotated[int, msgspec.Meta(ge=1, le=2**62)] | None = None
 
