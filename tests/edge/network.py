@@ -181,8 +181,9 @@ class NaiveIngest:
         for channel, count in header.dropped.items():
             self.dropped[channel] += count
         for channel, watermark in header.watermarks.items():
-            assert watermark >= self.watermarks[channel]
-            self.watermarks[channel] = watermark
+            # That of the two channels below all sources goes back where a source comes: ingest ignores it.
+            assert watermark >= self.watermarks[channel] or channel in (DEAD_LETTERS, LATE)
+            self.watermarks[channel] = max(watermark, self.watermarks[channel])
         for source, watermark in header.source_watermarks.items():
             assert watermark >= self.sources.get(source, START_OF_TIME)
             self.sources[source] = watermark

@@ -272,14 +272,63 @@ def on_devices(
 def test_devices_keep_their_sources_and_the_records_of_a_name() -> None:
     found = change_of(on_devices(), on_devices("others")).refusals
     assert any(
-        "what the devices read would change (source readings is gone; source others is new" in one
+        "what the devices read would change (source readings is gone), and a running app keeps the" in one
         for one in found
+    )
+    assert any(
+        "source others cannot come to an app that runs, since it or all others" in one for one in found
     )
     found = change_of(on_devices(), on_devices(made=as_numbered, out=Numbered)).refusals
     assert any(
         "devices would send other records under a known name (channel made: its records" in one
         for one in found
     )
+
+
+class Live(TestingSource[Reading]):
+    """One that never ends."""
+
+    bounded = False
+
+
+def live(*more: str, bounded: bool = False, devices: str = "all", joins: bool = False) -> Revision:
+    """The revision of a flow with a live source and others, each with a table; joins: one step reads all."""
+    flow = Flow("heat")
+    given: Any = Live(items=[(1, Reading("a", 20.5))])
+    other: Any = TestingSource(items=[(1, Reading("a", 20.5))]) if bounded else given
+    readings: Any = flow.source("readings", given, out=Reading)
+    streams = [flow.source(one, other, out=Reading, devices=devices) for one in more]
+    whole = readings.merge("all", *streams) if joins else readings.map(longer, name="all")
+    whole.sink("all_table", Table("all"))
+    for name, stream in zip(more, streams, strict=True):
+        stream.map(longer, name=f"{name}_made").sink(f"{name}_table", Table(name))
+    return revision_of("heat:flow", make_plan(flow.graph(), "edge"))
+
+
+def test_a_source_comes_where_new_steps_alone_read_it() -> None:
+    found = change_of(live(), live("doors"))
+    assert (found.refusals, found.crosses) == ((), True)
+    assert {one.step for one in found.steps if one.what == "attached"} >= {"doors", "doors_made"}
+    assert change_of(live("doors"), live("doors", "bells")).refusals == ()
+    (gone,) = change_of(live("doors"), live()).refusals
+    assert "what the devices read would change (source doors is gone)" in gone
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"bounded": True}, "it or all others come to an end"),
+        ({"devices": "kind=gate"}, "it is for some devices alone"),
+    ],
+)
+def test_any_other_source_is_refused_in_one_sentence(changes: dict[str, Any], why: str) -> None:
+    (refused,) = change_of(live(), live("doors", **changes)).refusals
+    assert refused.startswith(f"source doors cannot come to an app that runs, since {why}")
+
+
+def test_no_step_that_runs_begins_to_wait_for_a_source() -> None:
+    found = change_of(live("doors", joins=True), live("doors", "bells", joins=True)).refusals
+    assert any("since step all, which runs, would wait for it: let new steps alone" in one for one in found)
 
 
 def test_what_devices_keep_stays_where_its_type_does() -> None:

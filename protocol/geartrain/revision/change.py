@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from geartrain.errors import GeartrainError
+from geartrain.graph.graph import DEAD_LETTERS, LATE
 from geartrain.revision.differences import (
     differences,
     file_clauses,
@@ -45,9 +46,10 @@ REST_ON_RECORDS = frozenset(
 STATEFUL = TASKS | REST_ON_RECORDS
 _TIERS = frozenset({"edge", "cloud"})
 SOURCES = (
-    "what the devices read would change ({}), and a running app keeps its sources: kill it, and submit "
-    "the flow"
+    "what the devices read would change ({}), and a running app keeps the sources that it has: leave them as "
+    "they are, or kill it and submit the flow"
 )
+NEW_SOURCE = "source {} cannot come to an app that runs, since {}"
 DOWN = (
     "what comes down to the devices, or runs behind it there, would change ({}), and stays while an app "
     "runs: kill it, and submit the flow"
@@ -176,19 +178,65 @@ def _on_devices(old: Revision, new: Revision, on_devices: Collection[str] | None
 
 def _fixed(old: Revision, new: Revision) -> list[str]:
     """Why what devices run cannot become this while the app runs, a sentence each."""
-    both = [replace(one, code=new.code, steps=(), channels=()) for one in (old, new)]
+    has = {source.id for source in old.sources}
+    kept = [tuple(source for source in one.sources if source.id in has) for one in (old, new)]
+    both = [
+        replace(one, code=new.code, steps=(), channels=(), sources=sources)
+        for one, sources in zip((old, new), kept, strict=True)
+    ]
     down = [
         replace(one, channels=_downward(was), steps=_below_deals(was))
         for one, was in zip(both, (old, new), strict=True)
     ]
     bare = [replace(one, sources=()) for one in down]
     known = {channel.id for channel in old.channels} & {channel.id for channel in new.channels}
+    common = has & {source.id for source in new.sources}
     up = [
-        replace(one, sources=(), channels=tuple(c for c in was.channels if c.id in known and not c.down))
+        replace(one, sources=(), channels=tuple(_of_kept(c, common) for c in was.channels if c.id in known))
         for one, was in zip(both, (old, new), strict=True)
     ]
+    up = [replace(one, channels=tuple(c for c in one.channels if not c.down)) for one in up]
     found = ((SOURCES, differences(*both)), (DOWN, differences(*bare)), (CHANNELS, differences(*up)))
-    return [sentence.format(in_short(clauses)) for sentence, clauses in found if clauses]
+    refusals = [sentence.format(in_short(clauses)) for sentence, clauses in found if clauses]
+    return [*refusals, *_unfit_sources(old, new)]
+
+
+def _of_kept(channel: ChannelForm, sources: Collection[str]) -> ChannelForm:
+    """A channel of the system above which are these sources alone: it is below all of a flow."""
+    if channel.id not in (DEAD_LETTERS, LATE):
+        return channel
+    return replace(channel, sources=tuple(one for one in channel.sources if one in sources))
+
+
+def _unfit_sources(old: Revision, new: Revision) -> list[str]:
+    """Why sources that are new cannot come while the app runs, a sentence each."""
+    has, above = {source.id for source in old.sources}, _sources_above(new)
+    known = [step.id for step in old.steps if step.id in above]
+    found = []
+    for source in new.sources:
+        if source.id in has:
+            continue
+        waits = [step for step in known if source.id in above[step]]
+        why = ""
+        if source.bounded or all(one.bounded for one in old.sources):
+            why = "it or all others come to an end: submit a flow with this source as an app of its own"
+        elif source.devices:
+            why = "it is for some devices alone: leave its devices= out, or submit it as an app of its own"
+        elif _downward(new):
+            why = "the flow sends to devices: kill it, and submit the flow"
+        elif waits:
+            why = f"step {waits[0]}, which runs, would wait for it: let new steps alone read it"
+        found += [NEW_SOURCE.format(source.id, why)] if why else []
+    return found
+
+
+def _sources_above(revision: Revision) -> dict[str, frozenset[str]]:
+    """By step, the sources that its records come from."""
+    sources, above = {source.id for source in revision.sources}, dict[str, frozenset[str]]()
+    for step in revision.steps:  # in topological order
+        ours = frozenset((step.id,)) & sources
+        above[step.id] = ours.union(*(above[_id(one)] for one in step.inputs))
+    return above
 
 
 def _downward(revision: Revision) -> tuple[ChannelForm, ...]:

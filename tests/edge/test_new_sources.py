@@ -1,0 +1,75 @@
+"""A device goes over to a revision with one more source, which begins at its own beginning from there on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from geartrain import Flow, Table
+from geartrain.planning import Plan, make_plan
+from geartrain.records.event_time import SECOND_US
+from geartrain.testing import TestingSource
+from tests.edge.agents import KilledError, MortalSpool, agent_of, run
+from tests.edge.network import MemoryNet, NaiveIngest, Troubles
+from tests.edge.test_other_steps import (
+    FIRST,
+    ROWS,
+    Reading,
+    Sum,
+    Sums,
+    expected,
+    half_way,
+    ingest_of,
+    is_high,
+    of_revision,
+    sums_of,
+)
+
+DOORS = 50
+
+
+def with_doors() -> Plan:
+    """The first revision, and a second source whose high records have a channel of their own."""
+    given = [(number * SECOND_US, Reading(f"s{number % 3}", number % 10)) for number in range(ROWS)]
+    opened = [(number * SECOND_US, Reading(f"d{number % 2}", number % 7)) for number in range(DOORS)]
+    flow = Flow("fleet")
+    readings = flow.source("readings", TestingSource(items=given), out=Reading, partitioned_by="sensor")
+    readings.key_by("sensor").process("sums", Sums(), out=Sum).sink("each", Table("each"))
+    doors = flow.source("doors", TestingSource(items=opened), out=Reading)
+    doors.filter(is_high, name="wide").sink("doors_table", Table("doors"))
+    return make_plan(flow.graph(), "edge")
+
+
+THEN = with_doors()
+
+
+def check(ingest: NaiveIngest) -> None:
+    assert sums_of(ingest) == expected([ROWS], [1])
+    assert [row[3] for row in ingest.rows["wide"]] == [n for n in range(DOORS) if n % 7 >= 5]
+    assert [number for number, _ in ingest.crossings] == [1]
+    assert ingest.crossings[0][1] == tuple(sorted(THEN.edge))
+    ((place, at),) = [one for one in ingest.positions.items() if one[0][0] == "doors"]
+    assert (place[1], at.position, at.ended) == ("d1/doors", DOORS, True)
+
+
+def test_it_is_read_from_its_beginning_and_the_others_go_on(tmp_path: Path) -> None:
+    path, ingest = tmp_path / "spool.sqlite", ingest_of(FIRST, THEN)
+    half_way(path, ingest, FIRST, of_revision(1), 30)
+    assert "doors" not in ingest.sources
+    net = MemoryNet(ingest, Troubles(0.1, 0.1, 0.1, 0.02, 3))
+    assert run(agent_of(THEN, path, net, of_revision(2)).run())
+    check(ingest)
+    assert ingest.sources.keys() == {"readings", "doors"}
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_kill_at_any_write_around_it_changes_nothing(tmp_path: Path, after: bool) -> None:
+    for writes in range(1, 6):
+        path, ingest = tmp_path / f"{writes}.sqlite", ingest_of(FIRST, THEN)
+        half_way(path, ingest, FIRST, of_revision(1), 30)
+        mortal = MortalSpool(path, writes, after=after)
+        with pytest.raises(KilledError):
+            run(agent_of(THEN, mortal, MemoryNet(ingest), of_revision(2)).run())
+        assert run(agent_of(THEN, path, MemoryNet(ingest), of_revision(2), seed=2).run())
+        check(ingest)

@@ -1,0 +1,88 @@
+"""A whole platform whose devices get one more source by an update while they send; with Spark.
+
+The agent of one device is killed as it goes over. The tables are compared with what plain Python makes of the
+lines of the files.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.control.platform_client import client_of
+from tests.proofs.test_platform import gear, until
+from tests.proofs.test_platform_device_revisions import BASE, DEVICES, World, beside
+from tests.supervisor.test_up import platform
+from tests.waiting import WAIT_S
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+LIVE = BASE.replace(
+    "bounded = replayable = in_order = True", "bounded = False\n    replayable = in_order = True"
+)
+MORE = (
+    'doors = flow.source("doors", Growing(path="DOORS"), out=Reading)\n'
+    'doors.filter(lambda r: r.value > 50, name="wide").sink("w", Table("wide"))\n'
+    'doors.key_by("sensor").process("ever", Sums(), out=Sum).sink("e", Table("ever"))\n'
+)
+
+
+def sums(records: list[tuple[str, int]]) -> list[tuple[str, int, int]]:
+    numbers, totals, found = Counter[str](), Counter[str](), []
+    for sensor, value in records:
+        numbers[sensor] += 1
+        totals[sensor] += value
+        found.append((sensor, numbers[sensor], totals[sensor]))
+    return found
+
+
+def rows(client: Any, table: str) -> list[tuple[Any, ...]]:
+    return sorted(map(tuple, client.get(f"/apps/meadow/tables/{table}?limit=10000")["rows"]))
+
+
+@pytest.mark.long
+def test_devices_get_a_source_more_and_read_it_from_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, doors = World(tmp_path), tmp_path / "doors.txt"
+    opened = [(f"door{number % 3}", 7 * number % 100) for number in range(60)]
+    doors.write_text("".join(f"{door} {value}\n" for door, value in opened))
+    world.install(LIVE)
+    monkeypatch.setenv("GEARTRAIN_KEYS", str(tmp_path / "keys"))
+    monkeypatch.setenv("PYTHONPATH", str(world.project / "src"))
+    state, project = world.state, str(world.project)
+    state.mkdir()
+    (state / "platform.toml").write_text("[fleet]\nidle_after_s = 600\n")  # nobody is silent under load
+    with platform(state):
+        client = client_of(state)
+        new = [sys.executable, "-m", "geartrain_client.cli", "key", "new", "--name", "alice"]
+        subprocess.run(new, check=True, capture_output=True, timeout=WAIT_S)
+        for name in DEVICES:
+            gear(state, "device", "add", name, "--local")
+        own = [f"--device-set={name}:readings.path={path}" for name, path in world.files.items()]
+        gear(state, "submit", project, "--name", "meadow", "--cut", "sums", *own, "--timeout", "10m")
+        world.grow(100)
+        world.install(LIVE + MORE.replace("DOORS", str(doors)))
+        said = " ".join(gear(state, "update", "meadow", project, "--dry-run").split())
+        assert "doors attached" in said
+        with world.growing():
+            deaths = beside(lambda: world.kill_agent("d1", 2))
+            gear(state, "update", "meadow", project, "--timeout", "10m")
+            for death in deaths:
+                death.join(WAIT_S)
+        until(lambda: client.get("/apps/meadow")["crossing"] is None, "all have gone over")
+        world.grow(100)
+        each = sorted(row for name in DEVICES for row in sums(world.records[name]))
+        until(lambda: rows(client, "each") == each, "all readings are in their table")
+        wide = sorted(2 * [one for one in opened if one[1] > 50])  # both devices read the file
+        until(lambda: rows(client, "wide") == wide, "all doors are in their table")
+        # In order of time, so that the last record waits for one behind it; both devices give equal ones.
+        ever = sorted(sums([one for one in opened[:-1] for _ in DEVICES]))
+        until(lambda: rows(client, "ever") == ever, "all doors were counted")
+        sources = {one["source"]: one["clock_us"] for one in client.get("/apps/meadow")["clocks"]}
+        assert sources.keys() == {"readings", "doors"}
