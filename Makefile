@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Spark's classes as its JVM left them, so that those of tests start sooner: tests/spark_classes.py.
+CLASSES := $(VENV)/spark-classes.jsa
 PYTEST := $(BIN)/python -m pytest
 # Four processes for two cores, a file of tests each: many tests wait for programs that they have started.
 # All files that share Spark's session are one of them: tests/spark_session.py.
@@ -24,7 +26,7 @@ demo: $(STAMP) ## Run the stock-drawdown demo on real prices (options: make demo
 demo-traffic: $(STAMP) ## Run the traffic demo on a simulated city (options: make demo-traffic ARGS="--city 5")
 	@$(BIN)/gear demo traffic $(ARGS)
 
-test: $(STAMP) ## Run all tests but the long ones (options: make test ARGS="-k wire")
+test: $(CLASSES) ## Run all tests but the long ones (options: make test ARGS="-k wire")
 	@$(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/proofs --ignore=tests/bench -m "not long" --durations=15 $(ARGS)
 
 lint: $(STAMP) ## Check format, lint and types of all code
@@ -33,11 +35,11 @@ lint: $(STAMP) ## Check format, lint and types of all code
 dist: $(STAMP) ## Build wheels and sdists of all parts into dist/, the same bytes each time
 	@PYTHON=$(BIN)/python scripts/dist
 
-proofs: $(STAMP) ## Run the long tests, and the benchmarks at 1 % for their results only
+proofs: $(CLASSES) ## Run the long tests, and the benchmarks at 1 % for their results only
 	@$(PYTEST) $(SIDE_BY_SIDE) tests/proofs -m "not long" --durations=15 $(ARGS)
 	@GEARTRAIN_BENCH_SIZE=0.01 $(PYTEST) tests/bench -m "not long" -s $(ARGS)
 
-proofs-long: $(STAMP) ## Run all that is marked long, then fuzz, states, seeds and revisions in full, which takes about a day
+proofs-long: $(CLASSES) ## Run all that is marked long, then fuzz, states, seeds and revisions in full, which takes about a day
 	@$(PYTEST) $(SIDE_BY_SIDE) tests -m long --durations=15 $(ARGS)
 	@$(MAKE) fuzz states seeds revisions ARGS=
 
@@ -88,3 +90,8 @@ distclean: clean ## Remove .venv as well
 $(STAMP): requirements.txt requirements-dev.txt scripts/install $(wildcard */pyproject.toml)
 	@PYTHON='$(PYTHON)' scripts/install $(VENV)
 	@touch $@
+
+# Without them tests only take longer.
+$(CLASSES): $(STAMP)
+	@echo "geartrain: starting Spark once, so that it starts sooner for each test (half a minute)"
+	@$(BIN)/python -m tests.spark_classes || echo "geartrain: it did not start; tests go on without that" >&2

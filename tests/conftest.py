@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from geartrain_cloud.broker import find_mosquitto
-from tests import spark_session
+from tests import spark_classes, spark_session
 from tests.postgres_server import postgres
 from tests.programs import IN_CI, PROGRAMS, begin, find_chromium, leave_out
 from tests.spark_session import scope_of, spark
@@ -47,6 +47,7 @@ def broker_kind() -> Literal["mosquitto", "amqtt"]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    spark_classes.use()
     config.stash[notes_key] = []
     config.stash[skipped_key] = []
     config.pluginmanager.register(Reports(config))
