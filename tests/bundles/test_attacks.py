@@ -23,6 +23,7 @@ from geartrain_edge.bundles.https import HttpsFetcher, Patience
 from tests.bundles.device import Device, Platform, device_world
 from tests.bundles.trust import PlatformServer, Repository, dripping, endless, silent
 from tests.bundles.versions import bundle
+from tests.drawing import each_or_long
 
 BETTER, ARCHIVE = bundle("better")
 
@@ -159,7 +160,10 @@ ATTACKS: list[tuple[Attack, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("attack", "words"), ATTACKS, ids=[attack.__name__ for attack, _ in ATTACKS])
+@pytest.mark.parametrize(
+    ("attack", "words"),
+    each_or_long("attacks on a device", ATTACKS, 4, lambda one: one[0].__name__),
+)
 def test_nothing_of_an_attack_is_installed(device: Device, attack: Attack, words: str) -> None:
     async def story(platform: Platform) -> None:
         device.repository.before = device.repository.copy()

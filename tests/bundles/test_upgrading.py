@@ -21,6 +21,7 @@ from geartrain_edge.programs.choice import Choice, short
 from geartrain_edge.programs.store import ProgramStore
 from tests.bundles.device import INSTANCE, Device, Platform, device_world
 from tests.bundles.programs import program
+from tests.drawing import each_or_long
 
 pytestmark = pytest.mark.slow
 
@@ -139,16 +140,16 @@ def test_a_program_takes_the_place_of_another_and_every_batch_stays(device: Devi
     device.tell(story)
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("exits", "it ended before it had reached the platform"),
-        ("raises", "it ended before it had reached the platform"),
-        ("hangs", "it ended before it had reached the platform"),
-        ("deaf", "it did not reach the platform in time"),
-        ("starves", f"{INSTANCE} did not run in time"),
-    ],
-)
+FAULTS = {
+    "exits": "it ended before it had reached the platform",
+    "raises": "it ended before it had reached the platform",
+    "hangs": "it ended before it had reached the platform",
+    "deaf": "it did not reach the platform in time",
+    "starves": f"{INSTANCE} did not run in time",
+}
+
+
+@pytest.mark.parametrize(("kind", "words"), each_or_long("faults of a program", FAULTS.items(), 2))
 def test_a_program_that_does_not_work_goes_back_by_itself(device: Device, kind: str, words: str) -> None:
     async def story(platform: Platform) -> None:
         app = platform.submit("good")

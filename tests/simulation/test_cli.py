@@ -19,6 +19,7 @@ from geartrain_simulation.cli import main
 from geartrain_simulation.fleet.devices import Device
 from geartrain_simulation.fleet.troubles import Fault
 from geartrain_simulation.mutants import MUTANTS, planted
+from tests.drawing import few_and_all
 
 REGRESSIONS = Path(__file__).with_name("regressions.json")
 
@@ -36,16 +37,17 @@ def test_help_shows_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:
     assert "gear-sim --seed 4711 --trace" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("world", sorted(WORLDS))
-def test_worlds_of_each_kind_are_run_and_shown(world: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--world", world, "--seeds", "2", "--workers", "1", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["done"], said["repeated"], said["differ"]) == (2, [0], [])
-    assert said["virtual_s"] > 2
-    assert main(["--world", world, "--seed", "1", "--trace"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert any(" start" in line or " net.publish " in line for line in lines)
-    assert run_seed(1, world).digest in lines[-2]
+@pytest.mark.parametrize("worlds", few_and_all("kinds of worlds", sorted(WORLDS), 4))
+def test_worlds_of_each_kind_are_run_and_shown(worlds: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for world in worlds:
+        assert main(["--world", world, "--seeds", "2", "--workers", "1", "--json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert (said["done"], said["repeated"], said["differ"]) == (2, [0], []), world
+        assert said["virtual_s"] > 2
+        assert main(["--world", world, "--seed", "1", "--trace"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert any(" start" in line or " net.publish " in line for line in lines), world
+        assert run_seed(1, world).digest in lines[-2], world
 
 
 @pytest.mark.parametrize(

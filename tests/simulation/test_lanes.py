@@ -12,20 +12,24 @@ from geartrain_simulation.fleet.lane_fleet import (
     RestoredDevice,
     RestoredStore,
 )
+from tests.drawing import few_and_all
 
-SEEDS = 40
+SEEDS = range(40)
+STEPS = range(1, 80)
 
 
-def test_a_device_applies_each_state_once_in_order_and_the_newest_in_the_end() -> None:
+@pytest.mark.parametrize("seeds", few_and_all("worlds of lanes", SEEDS, 10))
+def test_a_device_applies_each_state_once_in_order_and_the_newest_in_the_end(seeds: list[int]) -> None:
     with quiet():
-        crashes = sum(LaneFleet(seed).run() for seed in range(SEEDS))
-    assert crashes > SEEDS  # else nothing was tried
+        crashes = sum(LaneFleet(seed).run() for seed in seeds)
+    assert crashes > (len(SEEDS) if len(seeds) == len(SEEDS) else 0)  # else nothing was tried
 
 
+@pytest.mark.parametrize("steps", few_and_all("steps of lanes", STEPS, 20))
 @pytest.mark.parametrize("node", ["control", "device-1"])
-def test_a_kill_at_any_step_changes_nothing(node: str) -> None:
+def test_a_kill_at_any_step_changes_nothing(node: str, steps: list[int]) -> None:
     with quiet():
-        for number in range(1, 80):
+        for number in steps:
             fleet = LaneFleet(0, 1)
             fleet.kills = [(node, number)]
             assert fleet.run() > 0
