@@ -94,7 +94,7 @@ class Hosting:
             if show:
                 self.host.show()
             assert not self.host._failed, self.host._failed
-            time.sleep(0.05)
+            time.sleep(0.15)
 
     def through(self, *instances: str, wait_s: float = WAIT_S) -> None:
         """Step until all of these flows' logs are in their tables."""

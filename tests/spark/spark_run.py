@@ -98,7 +98,7 @@ class SparkRun:
                 if batches is not None and last >= batches:
                     return
                 assert time.monotonic() < deadline, "it takes too long"
-                time.sleep(0.05)
+                time.sleep(0.15)
             for one in running:
                 one.settle()
                 one.check()
