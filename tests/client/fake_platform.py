@@ -177,7 +177,17 @@ class FakePlatform:
         return 405, {"error": {"code": "method_not_allowed", "sentence": "this cannot be done"}}
 
     def _submit(self, body: Any) -> Answer:
-        known = {"name", "flow", "cut", "devices", "set", "device_set", "revision", "isolation"}
+        known = {
+            "name",
+            "flow",
+            "cut",
+            "devices",
+            "set",
+            "device_set",
+            "device_cuts",
+            "revision",
+            "isolation",
+        }
         assert set(body) <= known | {"retain_s", "retain_bytes", "retain_tables_s"}
         name = body["name"]
         if name in self.apps and self.apps[name]["state"] != "ended":

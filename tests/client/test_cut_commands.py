@@ -125,10 +125,8 @@ def test_a_cut_waits_for_devices_in_contact_and_names_how_many_are_away(
 
 
 def test_a_cut_for_devices_has_a_selector_and_a_cut() -> None:
-    assert _cuts(["kind=truck,site!=north:high,low", "d1:cloud"]) == (
-        ("kind=truck,site!=north", "high,low"),
-        ("d1", "cloud"),
-    )
+    cuts = (("kind=truck,site!=north", "high,low"), ("d1", "cloud"))
+    assert _cuts("edge", ["kind=truck,site!=north:high,low", "d1:cloud"]) == ("edge", cuts)
     for wrong in ("edge", ":edge", "kind=truck:", "a,b:edge"):
         with pytest.raises(GeartrainError, match=r"--device-cut|no device has two names"):
-            _cuts([wrong])
+            _cuts("auto", [wrong])

@@ -50,6 +50,13 @@ def test_submit_carries_settings_names_and_what_is_not_checked(
     assert json.loads(out)["instance"] == "n.1"
 
 
+def test_submit_has_cuts_follow_the_devices(flow: str, platform: FakePlatform, capsys: Capture) -> None:
+    gear(capsys, "submit", flow, "--no-wait", "--cut", "adaptive", "--device-cut", "kind=old:cloud")
+    body = platform.asked[-1][3]
+    cuts = [{"devices": "all", "cut": "adaptive"}, {"devices": "kind=old", "cut": "cloud"}]
+    assert (body["cut"], body["device_cuts"]) == ("auto", cuts)
+
+
 def test_submit_says_how_long_rows_stay(platform: FakePlatform, capsys: Capture) -> None:
     given = ["submit", "not_here:flow", "--unchecked", "--no-wait", "--name", "one"]
     gear(capsys, *given, "--retain", "30d", "--retain-bytes", "1.5kB", "--retain-tables", "12h")

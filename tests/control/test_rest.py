@@ -89,6 +89,18 @@ def test_an_app_goes_from_submit_to_kill(client: Client, state: Path) -> None:
     _eventually(lambda: changed(RosterReader(places.log).after())["stocks.2"].ended)
 
 
+def test_cuts_that_follow_devices_from_the_submit_on_outlive_control(tmp_path: Path) -> None:
+    cuts = [{"devices": "all", "cut": "adaptive"}, {"devices": "s2", "cut": "cloud"}]
+    with control_process(tmp_path / "platform") as (_, client):
+        for name in ("s1", "s2", "s3"):
+            client.ask("POST", "/devices", {"name": name}, expect=201)
+        status, made = submit(client, "stocks", cut="cloud", device_cuts=cuts)
+        assert status == 202, made
+        assert client.get("/apps/stocks")["adaptive"] == {"devices": 2, "moves": []}
+    with control_process(tmp_path / "platform") as (_, client):
+        assert client.get("/apps/stocks")["adaptive"] == {"devices": 2, "moves": []}
+
+
 def _eventually(condition: Any) -> Any:
     for _ in range(200):
         if found := condition():

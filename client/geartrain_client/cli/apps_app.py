@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from geartrain.control.states import ADAPTIVE
 from geartrain.errors import ConfigError
 from geartrain.fleet.selectors import parse_selector
 from geartrain_client.cli.app_options import AppName, Timeout, Wait, seconds_of
@@ -39,12 +40,19 @@ DeviceSettings = Annotated[
         "--device-set", metavar="DEVICE:STEP.OPTION=VALUE", help="The same, for one device; over --set."
     ),
 ]
+AppCut = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|adaptive|edge|cloud|STEP,...",
+        help="Where to cut, as for gear plan. adaptive begins with auto, and follows each device.",
+    ),
+]
 DeviceCuts = Annotated[
     list[str] | None,
     typer.Option(
         "--device-cut",
         metavar="SELECTOR:CUT",
-        help="Another cut for some devices; may be repeated, the last that means a device holds.",
+        help="Another cut for some devices, or adaptive. May be repeated; the last for a device holds.",
     ),
 ]
 SubmittedFlow = Annotated[
@@ -76,9 +84,7 @@ def submit(
             metavar="SELECTOR", help="Which devices: kind=truck,site!=north, a device's name, or all."
         ),
     ] = "all",
-    cut: Annotated[
-        str, typer.Option(metavar="auto|edge|cloud|STEP,...", help="Where to cut, as for gear plan.")
-    ] = "auto",
+    cut: AppCut = "auto",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="STEP.OPTION=VALUE", help="Set an option of a step; may be repeated."),
@@ -119,7 +125,7 @@ def submit(
     given = (parse_set(settings or []), _own_settings(own or []), unchecked, seconds_of(wait, timeout))
     ages = (parse_age("--retain", retain), parse_age("--retain-tables", retain_tables))
     kept = (ages[0], parse_size("--retain-bytes", retain_bytes), ages[1])
-    cuts = _cuts(device_cuts or [])
+    cut, cuts = _cuts(cut, device_cuts or [])
     wishes = SubmitWishes(name, devices, cut, *given, json, isolation.value, key, cuts, *kept)
     submit_flow(platform_at(url, state), flow, wishes)
 
@@ -135,15 +141,17 @@ def _own_settings(given: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
     return {device: parse_set(settings) for device, settings in by_device.items()}
 
 
-def _cuts(given: list[str]) -> tuple[tuple[str, str], ...]:
-    """Selectors with their cuts; raises `ConfigError` for another form, and for no selector."""
-    found = []
+def _cuts(of_app: str, given: list[str]) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """The app's cut, and selectors with their own; raises `ConfigError` for another form, and for no
+    selector.
+    """
+    found = [("all", ADAPTIVE)] if of_app == ADAPTIVE else []
     for text in given:
         selector, colon, cut = text.rpartition(":")
         if not (colon and selector.strip() and cut.strip()):
             raise ConfigError(f"--device-cut {text}: write SELECTOR:CUT, such as kind=truck:edge")
         found.append((str(parse_selector(selector)), cut.strip()))
-    return tuple(found)
+    return "auto" if of_app == ADAPTIVE else of_app, tuple(found)
 
 
 @apps_app.command("list", short_help="List the apps of a platform.")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from geartrain import __version__
+from geartrain.control.states import ADAPTIVE
 from geartrain.errors import ConfigError
 from geartrain.flow.loading import load_flow
 from geartrain.planning.mixed import make_mixed_plan
@@ -36,8 +37,9 @@ class SubmitWishes:
     unchecked: take the code that is installed on the platform, unseen; seconds: how long to wait until it
     runs, None for not at all; isolation: `own` for a query of Spark to itself; key: whose keys sign the code,
     None for the only ones that are here, if there are any; device_cuts: pairs of a selector and the cut of
-    the devices that it means, the last that means one holds; retain_s, retain_bytes, retain_tables_s: how
-    long rows stay in the log, and in tables, 0 for as long as those of all apps.
+    the devices that it means, `adaptive` for one that follows them, the last that means one holds; retain_s,
+    retain_bytes, retain_tables_s: how long rows stay in the log, and in tables, 0 for as long as those of all
+    apps.
     """
 
     name: str | None = None
@@ -100,14 +102,15 @@ def body_of(flow: str, wishes: SubmitWishes) -> dict[str, Any]:
         graph = load_flow(flow).graph().with_options(wishes.settings)
         for device, settings in wishes.own.items():
             _check_own(graph, device, settings)
-        plan = make_mixed_plan(graph, wishes.cut, [cut for _, cut in wishes.device_cuts])
+        cuts = [cut for _, cut in wishes.device_cuts if cut != ADAPTIVE]
+        plan = make_mixed_plan(graph, wishes.cut, cuts)
         made = revision_of(flow, plan, wishes.settings, code_of(flow), __version__)
         revision = json.loads(made.to_json())
         name = name or graph.name
     if not name:
         raise ConfigError("--unchecked: the flow is not loaded here, so give the app a name with --name")
     own = {device: _flat(settings) for device, settings in wishes.own.items()}
-    cuts = [{"devices": selector, "cut": cut} for selector, cut in wishes.device_cuts]
+    own_cuts = [{"devices": selector, "cut": cut} for selector, cut in wishes.device_cuts]
     return {
         "name": name,
         "flow": flow,
@@ -116,7 +119,7 @@ def body_of(flow: str, wishes: SubmitWishes) -> dict[str, Any]:
         "set": _flat(wishes.settings),
         "revision": revision,
         **({"device_set": own} if own else {}),
-        **({"device_cuts": cuts} if cuts else {}),
+        **({"device_cuts": own_cuts} if own_cuts else {}),
         **({"isolation": wishes.isolation} if wishes.isolation != "shared" else {}),
         **({"retain_s": wishes.retain_s} if wishes.retain_s else {}),
         **({"retain_bytes": wishes.retain_bytes} if wishes.retain_bytes else {}),

@@ -23,7 +23,6 @@ from geartrain.planning.splitting import PARTIAL, with_partials
 from geartrain_cloud.changes.fitting import Ladder, Rung
 
 AUTO, EDGE, CLOUD = "auto", "edge", "cloud"
-ADAPTIVE = "adaptive"
 """Of devices: their cut follows what is measured of them."""
 
 

@@ -11,11 +11,12 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from geartrain.control.states import ADAPTIVE
 from geartrain.errors import GeartrainError
 from geartrain.ports import Clock
 from geartrain.printable import printable
 from geartrain_cloud.changes.adapting import Memory, Move, next_move
-from geartrain_cloud.changes.cut_checking import ADAPTIVE, CutWish
+from geartrain_cloud.changes.cut_checking import CutWish
 from geartrain_cloud.changes.fitting import Ladder
 from geartrain_cloud.control.cutting import Cuts, DeviceWish, own_cut, shown_cut
 from geartrain_cloud.control_store.bearers import Bearer

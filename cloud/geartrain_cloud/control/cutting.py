@@ -16,11 +16,11 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from geartrain.control.codec import decode_reported
-from geartrain.control.states import CLAIMS_STATE, LEAVES_STATE, OWN_CUT, Measured, cut_as_said
+from geartrain.control.states import ADAPTIVE, CLAIMS_STATE, LEAVES_STATE, OWN_CUT, Measured, cut_as_said
 from geartrain.fleet.selectors import parse_selector
 from geartrain.printable import printable
 from geartrain.revision import in_short
-from geartrain_cloud.changes.cut_checking import ADAPTIVE, AUTO, CLOUD, EDGE, CutFound, CutWish, StepMove
+from geartrain_cloud.changes.cut_checking import AUTO, CLOUD, EDGE, CutFound, CutWish, StepMove
 from geartrain_cloud.changes.fitting import Ladder, fit
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question
@@ -160,7 +160,7 @@ class Cuts:
         if proposal.refusals:
             raise ConflictError(f"app {instance.name} keeps its cuts: {in_short(proposal.refusals)}")
         has_rule = isinstance(body, CutBody) and body.cut != AUTO
-        rules = rules_of([body.devices], proposal.found[:1]) if has_rule else ()
+        rules = rules_of([(body.devices, False)], proposal.found[:1]) if has_rule else ()
 
         def work() -> Answer:
             self.take(proposal, rules)
@@ -423,7 +423,13 @@ def own_cut(instance: Instance) -> str:
     return instance.outline.base or instance.cut
 
 
-def rules_of(selectors: Sequence[str], found: Sequence[CutFound]) -> tuple[CutRule, ...]:
-    """What devices that a submit means get, in the order in which it says so."""
-    pairs = zip(selectors, found, strict=True)
-    return tuple(CutRule(str(parse_selector(selector)), one.cut) for selector, one in pairs)
+def rules_of(meant: Sequence[tuple[str, bool]], found: Sequence[CutFound]) -> tuple[CutRule, ...]:
+    """What devices that a submit means get, in the order in which it says so.
+
+    meant: selectors, each with whether the cut follows what is measured; found: the cuts of the others.
+    """
+    cuts = iter(found)
+    return tuple(
+        CutRule(str(parse_selector(selector)), "" if adaptive else next(cuts).cut, adaptive)
+        for selector, adaptive in meant
+    )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from geartrain.adapters.tls import listening_context
+from geartrain.control.states import ADAPTIVE
 from geartrain.fleet.selectors import parse_selector
 from geartrain_cloud.changes.cut_checking import CutWish
 from geartrain_cloud.control.checking import Answer as Checked
@@ -28,7 +29,7 @@ from geartrain_cloud.control.lane_store import accept
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.updating import Updates
 from geartrain_cloud.control_store.bearers import Bearer
-from geartrain_cloud.control_store.desired import cut_of
+from geartrain_cloud.control_store.desired import rule_of
 from geartrain_cloud.control_store.errors import (
     ConflictError,
     FlowRefusedError,
@@ -126,14 +127,15 @@ class Api:
         options, own = options_of(body.set, "set"), device_options_of(body.device_set)
         revision = json.dumps(body.revision) if body.revision else ""
         bundle = self._updates.bundle_of(revision)
-        wishes = tuple(CutWish(spec=one.cut, is_new=True) for one in body.device_cuts)
+        fixed = [one for one in body.device_cuts if one.cut != ADAPTIVE]
+        wishes = tuple(CutWish(spec=one.cut, is_new=True) for one in fixed)
         checked = await self._load(Check(body.flow, body.cut, options, own, revision, bundle, wishes=wishes))
-        for asked_for, found in zip(body.device_cuts, checked.found, strict=True):
+        for asked_for, found in zip(fixed, checked.found, strict=True):
             if found.refused:
                 raise FlowRefusedError(
                     f"the cut {asked_for.cut} of devices {asked_for.devices}: {found.refused}"
                 )
-        rules = rules_of([one.devices for one in body.device_cuts], checked.found)
+        rules = rules_of([(one.devices, one.cut == ADAPTIVE) for one in body.device_cuts], checked.found)
         outline = checked.outline
         if outline is None:
             raise UnavailableError(f"flow {body.flow!r} could not be checked: submit it again")
@@ -141,7 +143,8 @@ class Api:
         self._updates.check_reaches(body.flow, outline, [one.device for one in meant])
 
         def work() -> Answer:
-            check_can_cut(self._store, [one.device for one in meant if cut_of(rules, one)])
+            ruled = [(one.device, rule_of(rules, one)) for one in meant]
+            check_can_cut(self._store, [name for name, rule in ruled if rule and (rule.cut or rule.adaptive)])
             made = self._store.apps.submit(
                 Submission(
                     body.name,

@@ -12,6 +12,8 @@ SESSION_BYTES = 8
 DIGEST_BYTES = 16
 INSTALLED_PROGRAM = "installed"
 """As `State.program`: the program that was installed on the device, by `pip` or on its card."""
+ADAPTIVE = "adaptive"
+"""What stands for a cut that follows what is measured of a device."""
 OWN_CUT = "own_cut"
 """What a program says that it `can` do where it runs an app with a cut of its device's own."""
 OTHER_STEPS = "other_steps"

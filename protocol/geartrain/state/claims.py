@@ -100,8 +100,9 @@ class Taking:
         self._shards = 0
 
     def take(self, given: GivenCell) -> None:
-        """Take one record; raises `StepError` where what a shard has given is not what left it, and once
-        where more comes than moves at once: nothing of it is kept then.
+        """Take one record; raises `StepError` where what a shard has given is not what left it.
+
+        It does so once as well where more comes than moves at once; nothing of it is kept then.
         """
         is_over = self._cells > self._cells_max or self._bytes > self._bytes_max
         if given.number != self.number or given.shard in self._whole or is_over:
