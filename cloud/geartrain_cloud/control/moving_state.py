@@ -83,9 +83,10 @@ class StateSizes:
         return found
 
     def too_large(self, device: str, steps: Collection[str], tier: Tier, *, alone: bool) -> str:
-        """Why what these steps keep does not move to `tier` at once as a device gets or leaves them, "" where
-        it does, or where nobody has said how much that is. alone: the app has no other device, so that all
-        that the data centre keeps of them is of this one.
+        """Why what these steps keep does not move to `tier` at once, for one device; "" where it does.
+
+        It is "" as well where nobody has said how much that is. alone: the app has no other device, so that
+        all that the data centre keeps of the steps is of this one.
         """
         if tier == CLOUD:
             kept = {step: self._of_device(step, device) for step in steps}
