@@ -78,7 +78,10 @@ async def story():
         family.reap_strays()
         await asyncio.sleep(0)
     print(await asked)
-    leaves = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', '']).pid)"
+    # It outlives who started it: that one would reap it otherwise, where it ends at once.
+    waits = "import sys; sys.stdin.read()"
+    child = f"subprocess.Popen([sys.executable, '-c', '{waits}'], stdin=subprocess.PIPE)"
+    leaves = f"import subprocess, sys; print({child}.pid)"
     said = subprocess.run(
         [sys.executable, "-c", leaves], start_new_session=True, capture_output=True, check=True
     )
