@@ -23,7 +23,6 @@ from geartrain.planning.splitting import PARTIAL, with_partials
 from geartrain_cloud.changes.fitting import Ladder, Rung
 
 AUTO, EDGE, CLOUD = "auto", "edge", "cloud"
-"""Of devices: their cut follows what is measured of them."""
 
 
 class CutWish(msgspec.Struct, frozen=True):
