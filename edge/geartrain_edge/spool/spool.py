@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,13 +23,13 @@ from geartrain.adapters.layouts import refuse_later
 from geartrain.adapters.sqlite import Fault, open_to_write, transaction, translated
 from geartrain.errors import SpoolError
 from geartrain.ports.spool import (
-    FIRST_BATCHES_MAX,
     Rewrite,
     SpoolCommit,
     SpooledBatch,
     SpoolImage,
     SpoolTip,
     StateSize,
+    first_batches,
 )
 from geartrain.wire.digest import FIRST_DIGEST
 from geartrain_edge.spool.format import (
@@ -221,7 +220,7 @@ class SqliteSpool:
 
     def _renew(self, epoch: bytes, rewrite: Rewrite, change: SpoolCommit) -> SpoolTip:
         database, digest, seq, after = self._opened(), FIRST_DIGEST, 0, 0
-        made: deque[SpooledBatch | None] = deque(islice(iter(lambda: rewrite(None), None), FIRST_BATCHES_MAX))
+        made: deque[SpooledBatch | None] = deque(first_batches(rewrite))
         with self._transaction(database):
             # One at a time, because a spool may be larger than memory; one out for one in, so that no batch
             # ever takes a seq that is still held.

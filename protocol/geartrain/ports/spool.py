@@ -6,7 +6,8 @@ commit or nothing of it. Every call raises `SpoolError`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Protocol
 
 import msgspec
@@ -84,6 +85,11 @@ most `FIRST_BATCHES_MAX`. Then it is given each that is held, in seq order, and 
 """
 FIRST_BATCHES_MAX = 16
 """How many batches a new epoch may have before those that are held."""
+
+
+def first_batches(rewrite: Rewrite) -> Iterator[SpooledBatch]:
+    """The batches with which a new epoch begins, before those that are held."""
+    return islice(iter(lambda: rewrite(None), None), FIRST_BATCHES_MAX)
 
 
 class SpoolImage(msgspec.Struct, frozen=True):

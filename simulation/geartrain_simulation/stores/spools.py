@@ -9,7 +9,6 @@ its caller hears of it. It refuses what the SQLite form refuses.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
 from random import Random
 from typing import Any
 
@@ -26,7 +25,7 @@ from geartrain.ports import (
     SpoolTip,
     StateSize,
 )
-from geartrain.ports.spool import FIRST_BATCHES_MAX
+from geartrain.ports.spool import first_batches
 from geartrain.wire.envelope import DIGEST_BYTES
 from geartrain_simulation.machine.faults import Faults
 from geartrain_simulation.machine.journal import Journal, Tail, Transactions, framed, records_in
@@ -177,7 +176,7 @@ class SpoolBook:
     def made(self, rewrite: Rewrite) -> list[SpooledBatch]:
         """The batches of a new epoch; raises `SpoolError` when they are not numbered from 1."""
         held = [batch for _, batch in sorted(self.batches.items())]
-        made = list(islice(iter(lambda: rewrite(None), None), FIRST_BATCHES_MAX))
+        made = list(first_batches(rewrite))
         made += [batch for batch in map(rewrite, held) if batch is not None]
         if [batch.seq for batch in made] != list(range(1, len(made) + 1)):
             raise SpoolError("the batches of a new epoch are not numbered from 1")
