@@ -104,13 +104,12 @@ class Taking:
 
         It does so once as well where more comes than moves at once; nothing of it is kept then.
         """
-        is_over = self._cells > self._cells_max or self._bytes > self._bytes_max
-        if given.number != self.number or given.shard in self._whole or is_over:
+        if given.number != self.number or given.shard in self._whole or self._is_too_large():
             self.ignored += 1
             return
         if given.step:
             self._cells, self._bytes = self._cells + (not given.offset), self._bytes + len(given.cell)
-            if self._cells > self._cells_max or self._bytes > self._bytes_max:
+            if self._is_too_large():
                 self._waiting.clear()
                 self._whole.clear()
                 raise StepError(
@@ -129,6 +128,9 @@ class Taking:
         self._whole[given.shard] = arriving.cells()
         self._shards = given.shards
         self.refused = self.refused or given.refused
+
+    def _is_too_large(self) -> bool:
+        return self._cells > self._cells_max or self._bytes > self._bytes_max
 
     @property
     def complete(self) -> bool:

@@ -88,8 +88,6 @@ def check_size(
     cells: Mapping[tuple[str, bytes], bytes], cells_max: int = CELLS_MAX, bytes_max: int = BYTES_MAX
 ) -> None:
     """Raise `StepError` for cells that are more than one move takes, with what each step would send."""
-    if len(cells) <= cells_max and sum(map(len, cells.values())) <= bytes_max:
-        return
     sizes: dict[str, tuple[int, int]] = {}
     for (step, _), cell in cells.items():
         count, size = sizes.get(step, (0, 0))
@@ -105,10 +103,8 @@ def too_large(
 
     sizes: by step its cells and their bytes, without keys.
     """
-    if (
-        sum(count for count, _ in sizes.values()) <= cells_max
-        and sum(s for _, s in sizes.values()) <= bytes_max
-    ):
+    cells, total = sum(count for count, _ in sizes.values()), sum(size for _, size in sizes.values())
+    if cells <= cells_max and total <= bytes_max:
         return ""
     told = ", ".join(f"{step} has {c:,} keys of {s:,} bytes" for step, (c, s) in sorted(sizes.items()))
     return (
