@@ -192,10 +192,9 @@ def _fixed(old: Revision, new: Revision) -> list[str]:
     known = {channel.id for channel in old.channels} & {channel.id for channel in new.channels}
     common = has & {source.id for source in new.sources}
     up = [
-        replace(one, sources=(), channels=tuple(_of_kept(c, common) for c in was.channels if c.id in known))
+        replace(one, sources=(), channels=tuple(_of_kept(c, common) for c in _upward(was) if c.id in known))
         for one, was in zip(both, (old, new), strict=True)
     ]
-    up = [replace(one, channels=tuple(c for c in one.channels if not c.down)) for one in up]
     found = ((SOURCES, differences(*both)), (DOWN, differences(*bare)), (CHANNELS, differences(*up)))
     refusals = [sentence.format(in_short(clauses)) for sentence, clauses in found if clauses]
     return [*refusals, *_unfit_sources(old, new)]
@@ -237,6 +236,10 @@ def _sources_above(revision: Revision) -> dict[str, frozenset[str]]:
         ours = frozenset((step.id,)) & sources
         above[step.id] = ours.union(*(above[_id(one)] for one in step.inputs))
     return above
+
+
+def _upward(revision: Revision) -> tuple[ChannelForm, ...]:
+    return tuple(channel for channel in revision.channels if not channel.down)
 
 
 def _downward(revision: Revision) -> tuple[ChannelForm, ...]:
