@@ -151,10 +151,10 @@ class Agent:
             fresh = effects.randomness.token(EPOCH_BYTES)
             image = await store.open(settings.device, plan.graph.name, fresh)
             claiming = Claiming.of(image, plan, revision, settings, clock)
-            first = first_of_two(image.state, plan, revision, settings, is_fresh=image.last_seq == 0)
+            first = None
             if claiming is not None:
                 plan, revision = await self._opened(claiming.former), claiming.held
-            elif first is not None:
+            elif first := first_of_two(image.state, plan, revision, settings, is_fresh=image.last_seq == 0):
                 plan, revision = await self._opened(first[0]), first[1]
             names_max = settings.limits.names_max
             intake = Intake(

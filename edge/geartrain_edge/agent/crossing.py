@@ -311,9 +311,10 @@ def first_of_two(
     centre has, and what they keep can move. plan: of `ours`; state: what the spool keeps. None as
     well where the former cut does not say whether a new step runs on the device.
     """
-    if REVISION not in state or plan.whole is None:
+    numbers = Numbers.of(state.get(NUMBERS), is_fresh=is_fresh)
+    if REVISION not in state or plan.whole is None or settings.revision <= numbers.revision:
         return None
-    held, numbers = Revision.from_json(state[REVISION]), Numbers.of(state.get(NUMBERS), is_fresh=is_fresh)
+    held = Revision.from_json(state[REVISION])
     if not is_next(held, ours, numbers, settings) or is_other_cut(held, ours, settings.mended):
         return None
     moves = frozenset[str]().union(*moved(held, ours))
