@@ -76,6 +76,16 @@ class World:
         (package / "__init__.py").write_text("")
         (package / "flow.py").write_text(flow)
 
+    def submit(self, cut: str) -> None:
+        """Make an author's keys and the devices, and submit the project with this cut."""
+        new = [sys.executable, "-m", "geartrain_client.cli", "key", "new", "--name", "alice"]
+        subprocess.run(new, check=True, capture_output=True, timeout=WAIT_S)
+        for name in DEVICES:
+            gear(self.state, "device", "add", name, "--local")
+        own = [f"--device-set={name}:readings.path={path}" for name, path in self.files.items()]
+        wishes = ("--name", "meadow", "--cut", cut, *own, "--timeout", "10m")
+        gear(self.state, "submit", str(self.project), *wishes)
+
     def grow(self, count: int, last: str = "") -> None:
         """More lines in the files of all devices."""
         for name, file in self.files.items():
@@ -194,12 +204,7 @@ def test_devices_get_other_steps_and_the_former_ones_back_though_agents_and_inge
     state, project = world.state, str(world.project)
     with platform(state):
         client = client_of(state)
-        new = [sys.executable, "-m", "geartrain_client.cli", "key", "new", "--name", "alice"]
-        subprocess.run(new, check=True, capture_output=True, timeout=WAIT_S)
-        for name in DEVICES:
-            gear(state, "device", "add", name, "--local")
-        own = [f"--device-set={name}:readings.path={path}" for name, path in world.files.items()]
-        gear(state, "submit", project, "--name", "meadow", "--cut", "sums,high", *own, "--timeout", "10m")
+        world.submit("sums,high")
         world.grow(100)
         world.install(SECOND)
         said = " ".join(gear(state, "update", "meadow", project, "--cut", "counts", "--dry-run").split())

@@ -6,8 +6,6 @@ lines of the files.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -60,12 +58,7 @@ def test_devices_get_a_source_more_and_read_it_from_its_beginning(
     (state / "platform.toml").write_text("[fleet]\nidle_after_s = 600\n")  # nobody is silent under load
     with platform(state):
         client = client_of(state)
-        new = [sys.executable, "-m", "geartrain_client.cli", "key", "new", "--name", "alice"]
-        subprocess.run(new, check=True, capture_output=True, timeout=WAIT_S)
-        for name in DEVICES:
-            gear(state, "device", "add", name, "--local")
-        own = [f"--device-set={name}:readings.path={path}" for name, path in world.files.items()]
-        gear(state, "submit", project, "--name", "meadow", "--cut", "sums", *own, "--timeout", "10m")
+        world.submit("sums")
         world.grow(100)
         world.install(LIVE + MORE.replace("DOORS", str(doors)))
         said = " ".join(gear(state, "update", "meadow", project, "--dry-run").split())
