@@ -24,6 +24,7 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
+from geartrain.concurrency.shield import shield
 from geartrain.declarations.options import Count, FilePath, Positive
 from geartrain.errors import SourceError
 from geartrain.source import Source, Split
@@ -122,7 +123,7 @@ class _Asking:
                     if answer is not None:
                         last, raws = self._new(answer, last)
                         if place is not None:
-                            await asyncio.to_thread(place.keep, last, number + len(raws))
+                            await shield(asyncio.to_thread(place.keep, last, number + len(raws)))
                         for raw in raws:
                             await split.room(len(raw))
                             split.push(raw, partial(_read, self._fields))

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from geartrain import Record
+from geartrain.adapters.files import write_durable
 from geartrain.errors import SourceError
 from geartrain_devices.http_place import NOTHING, answered
 from geartrain_devices.http_poll import HttpPoll
@@ -155,19 +156,47 @@ def test_what_an_agent_does_not_have_is_asked_for_without_a_condition(
     service.hold(*range(5))
     source = service.source(keep=str(tmp_path))
 
-    async def run() -> None:
-        for position, wanted in ((0, [0, 1]), (0, [0, 1, 2, 3]), (2, [2, 3, 4]), (0, [0, 1, 2, 3, 4])):
-            service.asked.clear()
-            split = opened(source)
-            found, _ = await read_some(split, position, len(wanted))
-            await split.close()
-            assert (found, service.asked[0]) == (wanted, ("", ""))
+    async def run(position: int, count: int) -> list[int]:
         split = opened(source)
-        service.hold(7, 8)  # the rest of the answer before is gone
-        assert (await read_some(split, 3, 2))[0] == [7, 8]
+        found, _ = await read_some(split, position, count)
         await split.close()
+        return found
+
+    for position, wanted in ((0, [0, 1]), (0, [0, 1, 2, 3]), (2, [2, 3, 4]), (0, [0, 1, 2, 3, 4])):
+        service.asked.clear()
+        assert asyncio.run(run(position, len(wanted))) == wanted  # its end waits for a request under way
+        assert service.asked[0] == ("", "")
+    service.hold(7, 8)  # the rest of the answer before is gone
+    assert asyncio.run(run(3, 2)) == [7, 8]
+
+
+def test_a_place_that_is_being_written_is_waited_for_at_the_end(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, may_go_on = threading.Event(), threading.Event()
+
+    def slowly(path: Path, data: bytes) -> None:
+        writing.set()
+        assert may_go_on.wait(60)
+        write_durable(path, data)
+
+    monkeypatch.setattr("geartrain_devices.http_place.write_durable", slowly)
+    service.hold(1, 2)
+    source = service.source(keep=str(tmp_path))
+
+    async def run() -> None:
+        split = opened(source)
+        assert (await split.read(0, 10)).position == 0
+        assert await asyncio.to_thread(writing.wait, 60)
+        closing = asyncio.create_task(split.close())
+        await asyncio.wait([closing], timeout=0.05)
+        is_closed_early = closing.done()
+        may_go_on.set()
+        await closing
+        assert not is_closed_early
 
     asyncio.run(run())
+    assert json.loads(next(tmp_path.glob("*.json")).read_bytes())["end"] == 2
 
 
 def test_however_often_it_is_started_again_each_record_is_there_once(
