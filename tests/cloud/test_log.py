@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from geartrain.errors import DiskError, LedgerError
+from geartrain.graph.graph import STATE
 from geartrain.ports import SplitProgress
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import ColumnBatch, Field, FieldType, Schema
@@ -22,7 +23,7 @@ from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.log.disk import OsDisk
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.part import SegmentPart
-from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.log.reader import LogReader, end_of
 from geartrain_cloud.log.segment import encode_segment
 from geartrain_cloud.ports import (
     AckCursor,
@@ -390,6 +391,15 @@ def test_limit_takes_whole_entries_and_at_least_one(
 ) -> None:
     write_log(tmp_path)
     assert LogReader(tmp_path).limit("f", "0", after, rows_max) == upto
+
+
+@pytest.mark.parametrize(
+    ("rows_max", "upto"), [(1, 3), (1_122, 3), (1_123, 4), (2_244, 4), (2_245, 5), (2_254, 5), (2_255, 6)]
+)
+def test_four_cells_of_moved_state_count_as_one_row(rows_max: int, upto: int) -> None:
+    counts = {2: (0, ""), 3: (1, STATE), 4: (4_485, STATE), 5: (4_485, STATE), 6: (10, "readings")}
+    extents = [(number, count, 0, channel) for number, (count, channel) in counts.items()]
+    assert end_of(extents, 1, rows_max) == upto
 
 
 def test_reader_says_what_is_not_there(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from geartrain.errors import LedgerError
-from geartrain.graph.graph import CLAIMS
+from geartrain.graph.graph import CLAIMS, STATE
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import Schema
 from geartrain_cloud.log.opening import has_tables, ledger_of
@@ -340,6 +340,10 @@ def _side_by_side(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
         yield run
 
 
+CELLS_PER_ROW = 4
+"""So many cells of state that a device has left count as one row of a micro-batch. No result comes before the
+last of them is there, so a pause is as long as their micro-batches are many.
+"""
 Extent = tuple[int, int, int, str]
 """Of an entry, its number and count, the revision that it brings (0 for none) and its channel."""
 
@@ -347,14 +351,15 @@ Extent = tuple[int, int, int, str]
 def end_of(entries: Iterable[Extent], after: int, rows_max: int, revision: int = 0) -> int:
     """Where a micro-batch ends that begins behind entry `after`: the number of its last entry, or `after`.
 
-    entries: those of a partition from number `after` on, in order. It has at most `rows_max` rows, but one
-    entry at the least. revision: that which the reader runs; the entry that brings a later one is the last
-    that it may take, 0 for no such end. So is one by which a device claims the state of steps.
+    entries: those of a partition from number `after` on, in order. It has at most `rows_max` rows, of which
+    `CELLS_PER_ROW` cells are one, but one entry at the least. revision: that which the reader runs; the entry
+    that brings a later one is the last that it may take, 0 for no such end. So is an entry by which a device
+    claims the state of steps.
     """
     end, rows = after, 0
     for number, count, begins, channel in entries:
         if number > after:
-            rows += count
+            rows += -(-count // CELLS_PER_ROW) if channel == STATE else count
             if rows > rows_max and end > after:
                 break
             end = number
