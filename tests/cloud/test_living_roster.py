@@ -515,6 +515,8 @@ def test_the_clock_of_a_source_that_comes_waits_until_a_device_has_gone_over(
             await logged(tmp_path, EntryKind.REVISION)
             found.net.deliver(one.topic, one.quotes(2.0))
             await found.net.acked(one)
+        told = json.loads((tmp_path / "status.json").read_text())["flows"][FLOW]["channels"]
+        assert {channel: told[channel]["rows"] for channel in names} == {"quotes": 2, "trades": 0}
         async with following(tmp_path) as (found, _):  # as after a restart
             found.net.deliver(one.topic, one.quotes(3.0))
             await found.net.acked(one)

@@ -69,6 +69,7 @@ class Following:
                 self._begin(name, flow)
             self._flows[name] = flow
             self._add_clocks(name, flow)
+            self._durable.add_channels(name, flow)
         found = moves(self._members(), self._flows, followed.ended, self._ours())
         for move in found:
             self._make(move)

@@ -44,12 +44,16 @@ class Durable:
 
     def add(self, name: str, flow: FlowConfig, partitions: Iterable[Partition]) -> None:
         """Know a flow, and its partitions as they stand in the log."""
-        for channel, above in flow.channels.items():
-            self.sources[name, channel] = tuple(above)
-            self.rows[name, channel] = self._counters[f"{ROWS_PREFIX}{name}/{channel}"]
+        self.add_channels(name, flow)
         for partition in partitions:
             place = (name, partition.index)
             self.positions[place], self.clocks[place] = partition.number, partition.logged
+
+    def add_channels(self, name: str, flow: FlowConfig) -> None:
+        """Know the channels of a flow, also those that a later revision has brought."""
+        for channel, above in flow.channels.items():
+            self.sources[name, channel] = tuple(above)
+            self.rows.setdefault((name, channel), self._counters[f"{ROWS_PREFIX}{name}/{channel}"])
 
     def forget(self, name: str) -> None:
         """Say nothing more of a flow that has ended."""
