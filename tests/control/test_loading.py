@@ -83,7 +83,10 @@ def test_shuffles_one_after_another_are_those_of_the_data_centre() -> None:
 @pytest.mark.parametrize(
     ("question", "said"),
     [
-        (Question("nowhere:flow", "auto", {}), "there is no module 'nowhere'"),
+        (
+            Question("nowhere:flow", "auto", {}),
+            "there is no module 'nowhere' where the platform runs: make keys with",
+        ),
         (Question("a b", "auto", {}), "write module:name"),
         (Question(STOCKS, "no_step", {}), "no_step"),
         (Question(STOCKS, "auto", {"none": {"a": "b"}}), "has no step 'none'"),

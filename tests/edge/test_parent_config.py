@@ -48,3 +48,16 @@ def test_the_cut_of_a_device_stands_above_that_of_the_app(tmp_path: Path) -> Non
     )
     assert (plain["cut"], "base_cut" in plain) == ("cloud", False)
     assert (own["cut"], own["base_cut"]) == ("drawdown,highs", "cloud")
+
+
+def test_a_device_of_the_platforms_machine_runs_the_bundles_that_are_unpacked_there(tmp_path: Path) -> None:
+    code, other = "c" * 64, "d" * 64
+    (tmp_path / "unpacked" / code).mkdir(parents=True)
+    config = device(tmp_path, '[bundles]\nfolder = "unpacked"\n')
+    signed, unsigned, elsewhere = (
+        tomllib.loads(one.agent_toml(App("bulk.7", FLOW, code=code), one.state))
+        for one, code in ((config, code), (config, other), (device(tmp_path, ""), code))
+    )
+    assert signed["bundle"] == str(tmp_path / "unpacked" / code)
+    assert "bundle" not in unsigned
+    assert "bundle" not in elsewhere

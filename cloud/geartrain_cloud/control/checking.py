@@ -18,8 +18,9 @@ from msgspec.structs import replace
 from geartrain import __version__
 from geartrain.declarations.options import Text
 from geartrain.declarations.sink import Table
-from geartrain.errors import FlowError, GeartrainError, PlacementError
-from geartrain.flow.loading import load_flow
+from geartrain.errors import ConfigError, FlowError, GeartrainError, PlacementError
+from geartrain.flow.flow import Flow
+from geartrain.flow.loading import NoModuleError, load_flow
 from geartrain.graph.graph import Graph, Step
 from geartrain.graph.without import without
 from geartrain.operators.source import SourceOperator
@@ -140,9 +141,7 @@ def main() -> int:
 
 def check(question: Question) -> Answer:
     """Load the flow and cut it; raises `GeartrainError`."""
-    if question.bundle:
-        sys.path.insert(0, question.bundle)
-    graph = without(load_flow(question.flow).graph(), question.without)
+    graph = without(_load(question).graph(), question.without)
     running = Revision.from_json(question.running) if question.running else None
     ran = frozenset[str]()
     if running is not None:
@@ -193,6 +192,21 @@ def check(question: Question) -> Answer:
     rungs = ladder_of(whole, base, cuts) if question.climbs else None
     options = _as_data(whole, plain)
     return Answer(outline, options, per_device, "", "", change, question.cut, found, is_same, rungs, past)
+
+
+def _load(question: Question) -> Flow:
+    """The flow, from its bundle where it has one; raises `GeartrainError`."""
+    if question.bundle:
+        sys.path.insert(0, question.bundle)
+    try:
+        return load_flow(question.flow)
+    except NoModuleError as error:
+        if question.bundle:
+            raise
+        raise ConfigError(
+            f"{str(error).rpartition(':')[0]} where the platform runs: make keys with gear key new, and the "
+            "code is sent along; or start gear up in the folder that holds it, or install it there"
+        ) from None
 
 
 def _past(plan: Plan, change: Change, on_devices: frozenset[str]) -> PastFound:

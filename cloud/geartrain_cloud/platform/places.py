@@ -85,9 +85,14 @@ class PlatformPlaces:
         """Files of history that devices of this machine read."""
         return self.folder / "histories"
 
+    @property
+    def unpacked(self) -> Path:
+        """Unpacked bundles, by the hash of their code."""
+        return BundleFiles(self.bundles).code
+
     def code(self, code: str) -> Path:
         """The unpacked bundle of this code."""
-        return BundleFiles(self.bundles).code / code
+        return self.unpacked / code
 
     @property
     def token(self) -> Path:

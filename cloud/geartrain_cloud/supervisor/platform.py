@@ -76,7 +76,9 @@ class Processes:
 
                 Fleet(self._broker.certs).ensure(DEVICE, device)
             broker = self._broker.of_device(device)
-            content = {"device": device, "state": ".", "broker": broker, **self._config.local.tables}
+            bundles = {"folder": str(self._places.unpacked)}
+            tables = self._config.local.tables
+            content = {"device": device, "state": ".", "broker": broker, "bundles": bundles, **tables}
             path = self._places.device(device) / "device.toml"
             module = "geartrain_edge.agent.process"
             yield process(self._places, f"device {device}", module, path, content, "--device")

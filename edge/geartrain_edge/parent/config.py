@@ -56,8 +56,11 @@ class _AppTable(_Section, frozen=True):
 
 
 class _Bundles(_Section, frozen=True):
-    """The table `[bundles]`: when code that came over the air is given up, and how long it is waited for."""
+    """The table `[bundles]`: when code that came over the air is given up, and how long it is waited for.
+    folder: where the platform of this machine has unpacked its own.
+    """
 
+    folder: str = ""
     deadline_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = TrialPolicy().deadline_s
     tries_max: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = TrialPolicy().tries_max
     memory_mib_max: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)] = TrialPolicy().memory_bytes_max >> 20
@@ -103,7 +106,8 @@ class DeviceConfig(msgspec.Struct, frozen=True):
     device has joined listens for devices, `https://HOST:PORT`, empty for none: its apps run from bundles;
     trial, program_trial: when code and programs from there are given up; isolation: whether apps are kept
     from each other's files; free_floor_bytes: of the disk that stay free where code is fetched; patience_s:
-    how long an answer of the platform is waited for then.
+    how long an answer of the platform is waited for then; unpacked: where this machine's own platform has
+    bundles, None for nowhere: an app whose code is there runs it from there.
     """
 
     path: str
@@ -120,6 +124,7 @@ class DeviceConfig(msgspec.Struct, frozen=True):
     program_trial: Trial = Trial()
     free_floor_bytes: int = FREE_FLOOR_BYTES
     patience_s: float = PATIENCE_S
+    unpacked: Path | None = None
 
     @property
     def bundles(self) -> Path:
@@ -177,6 +182,8 @@ class DeviceConfig(msgspec.Struct, frozen=True):
             content |= {"code": app.code, "mended": app.code}
         if self.platform:
             content["bundle"] = str(self.bundles / app.code)
+        elif self.unpacked is not None and app.code and (self.unpacked / app.code).is_dir():
+            content["bundle"] = str(self.unpacked / app.code)
         gives_way = not here.urgent and any(other.urgent for other in self.apps.values())
         for name in _TABLES:
             first = GIVES_WAY.get(name, {}) if gives_way else {}
@@ -246,6 +253,7 @@ def read_device(path: str) -> DeviceConfig:
         Trial(found.program.deadline_s, found.program.tries_max),
         _free_floor(path, found.spool),
         found.bundles.patience_s,
+        folder / found.bundles.folder if found.bundles.folder else None,
     )
 
 

@@ -15,6 +15,10 @@ from geartrain.errors import ConfigError, GeartrainError
 from geartrain.flow.flow import Flow
 
 
+class NoModuleError(ConfigError):
+    """There is no module of the flow's name where it is looked for."""
+
+
 def load_flow(spec: str) -> Flow:
     """The flow that `spec` names, such as `geartrain_examples.stocks.flow:flow`.
 
@@ -46,7 +50,7 @@ def import_module_of(module_name: str, spec: str) -> ModuleType:
         missing = error.name or ""
         if module_name == missing or module_name.startswith(f"{missing}."):
             fix = "install it or run in the folder that holds it"
-            raise ConfigError(f"flow {spec!r}: there is no module {missing!r}: {fix}") from None
+            raise NoModuleError(f"flow {spec!r}: there is no module {missing!r}: {fix}") from None
         raise ConfigError(
             f"flow {spec!r}: {module_name} imports {missing!r}, which is not installed"
         ) from None
