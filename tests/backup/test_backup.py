@@ -24,12 +24,15 @@ from geartrain.adapters.sqlite import open_to_write, transaction
 from geartrain.errors import ConfigError
 from geartrain_cloud.backup.errors import BackupError
 from geartrain_cloud.backup.manifest import MANIFEST
-from geartrain_cloud.backup.moment import FROZEN, moment_of
+from geartrain_cloud.backup.moment import moment_of
 from geartrain_cloud.backup.restoring import restore
 from geartrain_cloud.backup.writing import back_up
+from geartrain_cloud.control_store.purges import Purge
 from geartrain_cloud.control_store.store import ControlStore
+from geartrain_cloud.errors import StateError
 from geartrain_cloud.log.opening import take_ledger
 from geartrain_cloud.platform.config import read_platform
+from geartrain_cloud.platform.held_files import FROZEN, erasable_files
 from geartrain_cloud.platform.places import RESTORING, PlatformPlaces
 
 NOW_US = 1_700_000_000_000_000
@@ -309,10 +312,34 @@ def test_what_is_in_the_way_is_said_in_one_sentence(tmp_path: Path, state: Path)
         restore(state / "fleet" / "ca.key", tmp_path / "new")
     with (
         moment_of(state, now_us),
-        pytest.raises(BackupError, match=r"a backup of .* is being made already: wait for it to end"),
+        pytest.raises(BackupError, match=r"a backup of .* is being made, or .*: wait for it to end"),
     ):
         back_up(state, tmp_path / "second", now_us)
     assert not (tmp_path / "second").exists()
+
+
+def test_nothing_is_copied_while_it_is_erased_and_nothing_erased_while_it_is_copied(
+    tmp_path: Path, state: Path
+) -> None:
+    left = state / FROZEN / SEGMENT  # a link that a killed backup has left
+    write_private(left, "rows")
+    with erasable_files(state), pytest.raises(BackupError, match=r"rows are being erased: wait for it"):
+        back_up(state, tmp_path / "copy", now_us)
+    assert not left.exists()
+    with moment_of(state, now_us):
+        said = pytest.raises(StateError, match=r"a backup of .* is being made")
+        with said, erasable_files(state):
+            raise AssertionError("it is copied")
+    store = ControlStore(PlatformPlaces(state).control, now_us)
+    store.purges.begin(Purge("d1", "stopping", 1, 0, "ann", {}, (), 0, 0, ""))
+    for step in ("stopping", "replaying"):
+        store.purges.enter("d1", step)
+        with pytest.raises(BackupError, match="what device d1 sent is being erased, and a copy would hold"):
+            back_up(state, tmp_path / "copy", now_us)
+        assert not (tmp_path / "copy").exists()
+    store.purges.enter("d1", "done", done_us=1)
+    store.close()
+    assert back_up(state, tmp_path / "copy", now_us).files
 
 
 def test_tables_elsewhere_are_refused_while_the_host_runs_and_named_when_it_does_not(

@@ -19,8 +19,10 @@ from geartrain_cloud.control_store.errors import ConflictError
 from geartrain_cloud.control_store.model import Channel, Outline, Report, SourceOutline, Submission
 from geartrain_cloud.control_store.purges import Purge
 from geartrain_cloud.control_store.store import ControlStore
+from geartrain_cloud.errors import StateError
 from geartrain_cloud.ingest.erasure import erasable
 from geartrain_cloud.log.opening import stopped_log
+from geartrain_cloud.platform.held_files import held_files
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.rest.audit import AuditLog
 from tests.cloud.fleet import FLOW, TestDevice
@@ -164,7 +166,10 @@ def test_a_purge_that_cannot_be_whole_does_not_begin_and_one_waits_until_ingest_
     with sqlite3.connect(places.control) as database:
         history = {DEVICE: {"readings": {"history": {"files": ["history.csv"], "time": "time"}}}}
         database.execute("UPDATE instances SET device_options = ?", (json.dumps(history),))
-    with control_process(places.folder) as (_, client), stopped_log(places.log):  # as ingest holds it
+    with (
+        control_process(places.folder) as (_, client),
+        stopped_log(places.log),  # as ingest holds it
+    ):
         status, code, said = client.refusal("POST", path, {})
         assert (status, code) == (409, "conflict")
         assert "app quotes was killed, so it has no replay" in said
@@ -172,12 +177,18 @@ def test_a_purge_that_cannot_be_whole_does_not_begin_and_one_waits_until_ingest_
         planned = client.ask("POST", path, {"dry_run": True}, expect=200)[1]
         assert (planned["step"], planned["rows"], len(planned["obstacles"])) == ("planned", 3, 2)
         assert client.refusal("POST", "/devices/nobody/purge", {})[0] == 404
+        with held_files(places.folder, StateError):  # as a backup holds it
+            said = client.refusal("POST", path, {"leave": ["quotes"]})[2]
+            assert said == "a backup is being made, which would hold what is to be erased: wait for it to end"
         assert not client.get(f"/devices/{DEVICE}")["retired"]
         made = client.ask("POST", path, {"leave": ["quotes"]}, expect=202)[1]
         assert (made["step"], made["leaves"], made["asked_by"]) == ("stopping", [FLOW], "local")
         paused = ["ingest", "spark"]
         until(lambda: read_report(places.paused).get("processes") == paused, "the pause")
         assert client.refusal("POST", path, {"leave": ["quotes"]})[0] == 409
+        with held_files(places.folder, StateError):
+            until(lambda: read_report(places.paused).get("processes") == [], "ingest and Spark, let go on")
+            assert "a backup is being made" in client.get(path)["waits_for"][0]
         assert erasable(places.log, DEVICE).rows == 3
     with control_process(places.folder) as (_, client):
         until(lambda: client.get(path)["step"] == "done", "the purge, by another control")

@@ -26,19 +26,17 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from geartrain.adapters.file_lock import locked
 from geartrain.adapters.files import make_private_folder
 from geartrain.adapters.sqlite import open_to_read, translated
 from geartrain_cloud.backup.contents import SPARK, Contents
 from geartrain_cloud.backup.errors import BackupError
+from geartrain_cloud.control_store.purges import device_of_purge
 from geartrain_cloud.log.tables import LEDGER_FILE, check_version
+from geartrain_cloud.platform.held_files import FROZEN, held_files
 from geartrain_cloud.spark.checkpoint import Checkpoint
 from geartrain_cloud.spark.errors import RefusedError
 from geartrain_cloud.spark.whole import check_whole, numbers
 
-FROZEN = "backup"
-"""In the state folder: links to the files of a moment, while a backup is made."""
-LOCK_FILE = "backup.lock"
 WITHIN_S = 300.0
 """How long a moment between two micro-batches is looked for."""
 _PAUSE_S = 0.02
@@ -86,15 +84,11 @@ def moment_of(
         within_s: how long to look for a moment between two micro-batches.
 
     Raises:
-        BackupError: another backup is being made, there was no such moment in time, or a store is damaged.
+        BackupError: another backup is being made, what a device sent is being erased, there was no such
+            moment in time, or a store is damaged.
     """
     folder = state / FROZEN
-    with locked(
-        state / LOCK_FILE,
-        BackupError,
-        unusable=f"the state folder {state} cannot be used",
-        taken=f"a backup of {state} is being made already: wait for it to end",
-    ):
+    with held_files(state, BackupError):
         contents, deadline = Contents(state), time.monotonic() + within_s
         try:
             while True:
@@ -147,6 +141,7 @@ class _Taking:
         }
         self._begin(log)
         self._begin(control)
+        self._check_purge()
         self._moment.made_us = self._now_us()
         if self._committed() != before or contents.stores() != stores:
             raise _MovedError("micro-batches follow one another too fast")
@@ -186,6 +181,16 @@ class _Taking:
                 database.execute("BEGIN")
                 database.execute("SELECT count(*) FROM sqlite_master").fetchone()
             self._moment.databases[path.relative_to(self._state).as_posix()] = database
+
+    def _check_purge(self) -> None:
+        """Raise `BackupError` where the copy would hold what is being erased."""
+        control = self._open.get(self._contents.places.control)
+        with translated(BackupError, "the control store"):
+            device = device_of_purge(control) if control is not None else ""
+        if device:
+            raise BackupError(
+                f"what device {device} sent is being erased, and a copy would hold it: wait for it"
+            )
 
     def _segments(self) -> list[Path]:
         ledger = self._open.get(self._contents.places.log / LEDGER_FILE)

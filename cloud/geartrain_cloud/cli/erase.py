@@ -1,7 +1,7 @@
 """`gear log erase`: what a device sent goes out of the log: of a stopped one here, of any by REST.
 
 Says what went, what still holds it, and what to do about that. Guarantees: without `--yes` nothing is
-changed. While a Spark host or a driver runs on the folder nothing is, either.
+changed. While a Spark host, a driver or a backup runs on the folder nothing is, either.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from geartrain_client.terminal.screen import ProgressLine, notices, print_json, 
 from geartrain_cloud.control_store.bearers import LOCAL, Bearer
 from geartrain_cloud.ingest.erasure import Erased, erasable, erase_device
 from geartrain_cloud.inspecting.places import log_folder, run_folder
+from geartrain_cloud.platform.held_files import erasable_files
 from geartrain_cloud.platform.places import PlatformPlaces
 from geartrain_cloud.rest.audit import AuditLog
 from geartrain_cloud.spark.lock import LOCK_FILE, no_reader
@@ -32,7 +33,8 @@ def erased_in(state: Path, device: str, *, do_it: bool) -> Erased:
         return erasable(folder, device)
     run = run_folder(state)
     locks = [run / "spark" / LOCK_FILE, run / LOCK_FILE]
-    with no_reader(locks), _noted(PlatformPlaces(run), device), ProgressLine(notices()) as line:
+    noted = _noted(PlatformPlaces(run), device)
+    with no_reader(locks), erasable_files(run), noted, ProgressLine(notices()) as line:
         return erase_device(folder, device, lambda what: line.show(lambda: what))
 
 

@@ -16,6 +16,7 @@ from geartrain_cloud.errors import StateError
 from geartrain_cloud.ingest.erasure import Erased, erase_device
 from geartrain_cloud.log.opening import stopped_log
 from geartrain_cloud.log.tables import LEDGER_FILE
+from geartrain_cloud.platform.held_files import erasable_files
 from geartrain_cloud.platform.places import PlatformPlaces
 from geartrain_cloud.spark.lock import LOCK_FILE, no_reader
 
@@ -43,9 +44,10 @@ def is_quiet(places: PlatformPlaces, device: str) -> bool:
 def erase_on_disk(places: PlatformPlaces, device: str) -> Erased:
     """Take what a device has sent out of the log, and out of what Spark and the device keep beside.
 
-    Returns what went out of the log. Raises `LedgerError`, `StateError` and `OSError`.
+    Returns what went out of the log. Raises `LedgerError`, `OSError`, and `StateError` also while a
+    backup is made.
     """
-    with no_reader([places.spark / LOCK_FILE]):
+    with no_reader([places.spark / LOCK_FILE]), erasable_files(places.folder):
         found = erase_device(places.log, device) if has_log(places) else Erased()
         for group in places.spark.glob("groups/*"):
             for name in _OF_GROUPS:

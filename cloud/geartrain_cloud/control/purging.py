@@ -29,9 +29,11 @@ from geartrain_cloud.control_store.idempotency import Answer
 from geartrain_cloud.control_store.model import Instance, Wanted
 from geartrain_cloud.control_store.purges import Purge
 from geartrain_cloud.control_store.store import ControlStore
+from geartrain_cloud.errors import StateError
 from geartrain_cloud.ingest.erasure import Erased, erasable, flows_with
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.platform.config import PlatformConfig
+from geartrain_cloud.platform.held_files import are_held
 from geartrain_cloud.platform.runs import runs_with_tables, served_run
 from geartrain_cloud.rest import answers
 from geartrain_cloud.rest.access import caller_of
@@ -45,6 +47,7 @@ _LOG = logging.getLogger("geartrain.control")
 
 PAUSES = "purge"
 """For what ingest and the Spark host stand still."""
+_COPIED = "a backup is being made, which would hold what is to be erased"
 _ALWAYS_LEFT = (
     "backups, and copies that gear fetch has made",
     "the lines that control has printed, and the free room of the disk itself",
@@ -107,6 +110,9 @@ class Purging:
             raise ConflictError(
                 "; ".join([*obstacles, "or name these apps in leave, and they stay as they are"])
             )
+
+        if are_held(self._places.folder):
+            raise ConflictError(f"{_COPIED}: wait for it to end")
 
         def work() -> Answer:
             made = self._store.purges.begin(wanted)
@@ -176,7 +182,7 @@ class Purging:
             "rows": purge.rows,
             "quarantined": purge.quarantined,
             "replays": sorted(purge.runs),
-            "waits_for": self._waits_for(purge) if purge.step == "replaying" else [],
+            "waits_for": self._waits_for(purge),
             "leaves": list(purge.kept),
             "stops": list(STOPPED),
             "obstacles": obstacles or [],
@@ -193,8 +199,11 @@ class Purging:
             return
         self._looked_s = now_s
         purge = self._store.purges.under_way()
-        self._pause(STOPPED if purge is not None and purge.step == "stopping" else ())
-        if purge is None:
+        waits = purge is not None and self._is_copied(purge)
+        self._pause(STOPPED if purge is not None and purge.step == "stopping" and not waits else ())
+        if waits:
+            self._since_s = now_s
+        if purge is None or waits:
             return
         if purge.step == "replaying":
             if not self._waits_for(purge):
@@ -208,6 +217,10 @@ class Purging:
         elif now_s - self._since_s > STOP_S:
             self._fail(purge, not_ended(STOPPED))
 
+    def _is_copied(self, purge: Purge) -> bool:
+        """Whether a backup is being made, which began before the purge."""
+        return purge.step == "stopping" and self._work is None and are_held(self._places.folder)
+
     def _pause(self, names: tuple[str, ...]) -> None:
         """Have `gear up` run all processes but these."""
         self._pauses.want(PAUSES, names)
@@ -216,6 +229,10 @@ class Purging:
         """What was erased is out of all files: apps are replayed from now on."""
         try:
             work.result()
+        except StateError as error:  # somebody has taken a file meanwhile: once more
+            if self._clock.monotonic_s() - self._since_s > STOP_S:
+                self._fail(purge, str(error))
+            return
         except (GeartrainError, OSError) as error:
             self._fail(purge, str(error))
             return
@@ -245,7 +262,9 @@ class Purging:
         return [one.name for one in self._store.apps.every() if one.instance in purge.runs]
 
     def _waits_for(self, purge: Purge) -> list[str]:
-        """What apps have still to do, a sentence each."""
+        """What a backup, or apps, have still to do, a sentence each."""
+        if purge.step != "replaying":
+            return [_COPIED] if self._is_copied(purge) else []
         there = {one.instance: one for one in self._store.apps.every()}
         said, waiting = read_hosted(self._places)[1], list[str]()
         for name, run in purge.runs.items():

@@ -29,6 +29,7 @@ from geartrain_cloud.inspecting.places import log_folder
 from geartrain_cloud.inspecting.refused import check_is_of_source
 from geartrain_cloud.log.tables import LEDGER_FILE
 from geartrain_cloud.platform.config import PlatformConfig
+from geartrain_cloud.platform.held_files import erasable_files
 from geartrain_cloud.rest import answers
 from geartrain_cloud.rest.requests import EmptyBody, EraseBody, MigrateBody, body_of, key_of
 from geartrain_cloud.rest.routes import route
@@ -87,7 +88,8 @@ class Repairs:
             return 200, {"changed": False, **found}
 
         def work() -> Mapping[str, Any]:
-            with no_reader([self._config.places.spark / LOCK_FILE]):
+            places = self._config.places
+            with no_reader([places.spark / LOCK_FILE]), erasable_files(places.folder):
                 return {"changed": True, **asdict(erase_device(self._folder(), device))}
 
         told = {"what": "erased", "device": device[:200]}

@@ -7,6 +7,7 @@ whoever starts control again goes on with it.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -122,3 +123,11 @@ class Purges:
         for name in ("runs", "kept"):
             fields[name] = msgspec.json.decode(fields[name])
         return msgspec.convert(fields, Purge)
+
+
+def device_of_purge(database: sqlite3.Connection) -> str:
+    """The device of the purge that is under way in a control store of any release, "" for none."""
+    if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'device_purges'").fetchone():
+        return ""
+    found = database.execute("SELECT device FROM device_purges WHERE step NOT IN (?, ?)", OVER).fetchone()
+    return str(found[0]) if found else ""
