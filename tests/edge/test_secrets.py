@@ -98,7 +98,7 @@ def test_a_name_that_is_no_plain_file_name_is_refused(name: str) -> None:
 
 
 def test_a_secret_is_for_options_of_sources_alone() -> None:
-    with pytest.raises(ConfigError, match="only an option of a source can be a secret"):
+    with pytest.raises(ConfigError, match="only an option of a source, or a sink's url, can be a secret"):
         flow.graph().with_options({"digests": {"dsn": Text("secret:db")}})
     with pytest.raises(SourceError, match="there are no secrets here"):
         open_sources(flow.graph(), "truck-1")

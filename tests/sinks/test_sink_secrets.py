@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from geartrain import Flow
+from geartrain.declarations.options import Text
+from geartrain.errors import ConfigError
 from geartrain.schema import derive
 from geartrain.sinks import KafkaSink, PostgresTable, WebhookSink
+from geartrain.testing import TestingSource
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.platform.places import SPARK_PROCESS, PlatformPlaces
 from geartrain_cloud.sinks import webhook
@@ -88,6 +92,52 @@ def test_a_header_is_waited_for_by_name_and_a_new_value_counts_from_the_next_req
     for path in tmp_path.rglob("*"):
         if path.is_file() and places.spark not in path.parents:
             assert VALUE.encode() not in path.read_bytes()
+
+
+def test_an_address_that_is_a_secret_is_waited_for_and_never_said(
+    hooks: Hooks,
+    tmp_path: Path,
+    places: PlatformPlaces,
+    secrets: SinkSecrets,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sink = WebhookSink("alerts", url="secret:address")
+    tables = opened(tmp_path, sink, secrets)
+    with pytest.raises(AwayError, match="sink 'hook' waits for secret address: set it with gear secret set"):
+        write(tables, 0)
+    for version, (value, why) in enumerate(
+        ((VALUE, "is no address"), (f"http://me:{VALUE}@127.0.0.1/", "holds a name or a password")), 1
+    ):
+        put(places, value, version, "address")
+        with pytest.raises(AwayError, match=f"waits for secret address, whose value {why}") as refused:
+            write(tables, 0)
+        assert VALUE not in str(refused.value)
+    monkeypatch.setattr(webhook, "AWAY_S_MAX", 0.0)
+    put(places, f"http://127.0.0.1:1/{VALUE}", 3, "address")  # where nobody listens
+    with pytest.raises(AwayError, match="secret address does not answer") as refused:
+        write(tables, 0)
+    assert not any(part in str(refused.value) for part in (VALUE, "127.0.0.1"))
+    monkeypatch.setattr(webhook, "AWAY_S_MAX", 60.0)
+    put(places, f"{hooks.url}&{VALUE}", 4, "address")
+    hooks.judge = lambda body: (422, f"{VALUE} is full, says 127.0.0.1") if body["value"] == 1.0 else None
+    write(tables, 0)
+    write(tables, 1)
+    tables.close()
+    assert hooks.values == [0.0]
+    (letter,) = rows(tmp_path / "tables.sqlite", "dead_letters")
+    assert letter["reason"] == "secret address answers 422 (… is full, says …)"
+    with pytest.raises(TableError, match="the name of a secret has 1 to 64"):
+        opened(tmp_path, WebhookSink("alerts", url="secret:a/b"), NONE)
+
+
+def test_an_address_that_is_a_secret_is_set_from_outside_as_any_other() -> None:
+    flow = Flow("heat")
+    readings = flow.source("readings", TestingSource(items=[]), out=Pair)
+    readings.sink("hook", WebhookSink("alerts"))
+    graph = flow.graph().with_options({"hook": {"url": Text("secret:address")}})
+    assert graph["hook"].operator.table.url == "secret:address"  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match="only an option of a source, or a sink's url, can be a secret"):
+        flow.graph().with_options({"hook": {"ca": Text("secret:address")}})
 
 
 def test_what_a_receiver_says_of_a_value_is_not_said_on(

@@ -314,7 +314,10 @@ def test_another_address_comes_with_a_revision(tmp_path: Path, hooks: Hooks) -> 
         ({"url": "http://a:b/"}, "its url is no address"),
         ({"url": "http://[a/"}, "its url is no address"),
         ({"url": "http://a/ b"}, "its url is no address"),
-        ({"url": "http://me:pw@a/"}, "its url holds a name or a password: write them to a headers_file"),
+        (
+            {"url": "http://me:pw@a/"},
+            "its url holds a name or a password, which belong into headers or a headers_file",
+        ),
         ({"ca": "x.pem"}, "ca, certificate and private_key are for a url with https://"),
         ({"url": "https://a", "ca": "/no.pem"}, r"steps\.sink0\.ca: /no\.pem cannot be read"),
         ({"headers": {"X-Token": "x"}}, "headers hold X-Token: write secret:NAME in its place"),

@@ -1,8 +1,9 @@
-"""Who takes the requests of a webhook: its name, what protects the way to it, and the headers it asks for.
+"""Who takes the requests of a webhook: its address, what protects the way to it, and the headers it asks for.
 
 Read before a request is made, so a header file or a certificate that was renewed counts from the next one on.
-Guarantees: no secret stands in an option, and no value of a header in a sentence. A header file that others
-may read is refused. With https, the receiver's certificate and name are always checked.
+Guarantees: no secret stands in an option, nor a value of a header or an address that is one in a sentence. A
+header file that others may read is refused. With https, the receiver's certificate and name are
+always checked.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 from geartrain.adapters.tls import BrokerTable, check_private, context_of
 from geartrain.declarations.cloud_sink import WebhookSink
 from geartrain.errors import ConfigError
-from geartrain_cloud.sinks.layout import TableError
+from geartrain_cloud.sinks.layout import AwayError, TableError
 from geartrain_cloud.sinks.secrets import SinkSecrets, asked_in, without
 
 _OURS = frozenset(("content-length", "content-type", "host", "idempotency-key", "transfer-encoding"))
@@ -29,37 +30,31 @@ _HIDDEN_CHARS_MIN = 4
 
 @dataclass(frozen=True)
 class Receiver:
-    """name: its scheme and host, for sentences; the rest of an address may be a secret."""
+    """name: its scheme and host, for sentences; the rest of an address may be a secret, or all of it."""
 
+    url: str
     name: str
     tls: ssl.SSLContext | None
     headers: Mapping[str, str]
     secrets: tuple[str, ...]
 
     def hide(self, text: str) -> str:
-        """A text of the receiver's without what the header file holds."""
+        """A text without what the header file holds, nor an address that is a secret."""
         for secret in self.secrets:
             text = text.replace(secret, "…")
         return text
 
 
 def receiver_of(sink_id: str, sink: WebhookSink, secrets: SinkSecrets | None) -> Receiver:
-    """The receiver of a sink; raises `TableError` for options that cannot be. secrets: those that its headers
-    ask for; None to leave these out.
+    """The receiver of a sink; raises `TableError` for options that cannot be. secrets: those that it asks
+    for; None to leave these out.
     """
     where = f"sink {sink_id!r}"
     asked = asked_in(f"{where}: headers", sink.headers)
     held = {} if secrets is None else secrets.all(sink_id, asked)
-    parts = _parts(sink.url)
-    if parts is None:
-        raise TableError(
-            f"{where}: its url is no address, such as https://hooks.example/alerts: set url in the flow or "
-            f"under [steps.{sink_id}]"
-        )
-    if parts.username is not None:
-        raise TableError(f"{where}: its url holds a name or a password: write them to a headers_file")
+    address = _address(sink_id, sink, secrets)
     try:
-        tls = _context(sink_id, sink, is_secure=parts.scheme == "https")
+        tls = _context(sink_id, sink, is_secure=address.is_secure)
         given = dict(_checked(where, "headers", without(sink.headers, asked).items()))
         if secret := next((name for name in given if _SECRET.search(name)), None):
             raise ConfigError(
@@ -69,21 +64,56 @@ def receiver_of(sink_id: str, sink: WebhookSink, secrets: SinkSecrets | None) ->
         filed = dict(_checked(where, "headers_file", _in_file(where, sink.headers_file)))
     except ConfigError as error:
         raise TableError(str(error)) from None
-    name = f"{parts.scheme}://{parts.netloc}"
     filed = held | filed
-    words = {word for value in filed.values() for word in (value, *value.split())}
+    words = {word for value in filed.values() for word in (value, *value.split())} | address.hidden
     hidden = sorted((word for word in words if len(word) >= _HIDDEN_CHARS_MIN), key=len, reverse=True)
-    return Receiver(name, tls, given | filed, tuple(hidden))
+    return Receiver(address.url, address.name, tls, given | filed, tuple(hidden))
 
 
-def _parts(url: str) -> SplitResult | None:
-    """The parts of an address, None where it is none."""
+@dataclass(frozen=True)
+class _Address:
+    """name: how sentences call it; hidden: what they do not say of it."""
+
+    url: str
+    name: str
+    is_secure: bool
+    hidden: frozenset[str] = frozenset()
+
+
+def _address(sink_id: str, sink: WebhookSink, secrets: SinkSecrets | None) -> _Address:
+    """Where the requests of a sink go; raises `TableError`, for a secret that is no address `AwayError`."""
+    where = f"sink {sink_id!r}"
+    name = asked_in(where, {"url": sink.url}).get("url", "")
+    if not name:
+        parts, why = _parts(sink.url)
+        if parts is None:
+            raise TableError(f"{where}: its url {why}: set url in the flow or under [steps.{sink_id}]")
+        return _Address(sink.url, f"{parts.scheme}://{parts.netloc}", parts.scheme == "https")
+    if secrets is None:
+        return _Address("", "", is_secure=True)
+    url = secrets.value(sink_id, name)
+    parts, why = _parts(url)
+    if parts is not None and parts.scheme == "http" and (sink.ca or sink.certificate or sink.private_key):
+        parts, why = None, "has no https://, for which ca, certificate and private_key are"
+    if parts is None:
+        raise AwayError(f"{where} waits for secret {name}, whose value {why}: set it anew")
+    words = (url, parts.netloc, parts.hostname or "", *re.split(r"[/?&=#:]+", url))
+    return _Address(url, f"secret {name}", parts.scheme == "https", frozenset(words) - {"http", "https"})
+
+
+def _parts(url: str) -> tuple[SplitResult | None, str]:
+    """The parts of an address, or why it is none."""
     try:
         parts = urlsplit(url)
         is_whole = bool(parts.hostname) and parts.port != 0 and parts.scheme in ("http", "https")
+        is_whole = is_whole and url.isascii() and url.isprintable() and " " not in url
     except ValueError:
-        return None
-    return parts if is_whole and url.isascii() and url.isprintable() and " " not in url else None
+        is_whole, parts = False, None
+    if parts is None or not is_whole:
+        return None, "is no address, such as https://hooks.example/alerts"
+    if parts.username is not None:
+        return None, "holds a name or a password, which belong into headers or a headers_file"
+    return parts, ""
 
 
 def _context(sink_id: str, sink: WebhookSink, *, is_secure: bool) -> ssl.SSLContext | None:

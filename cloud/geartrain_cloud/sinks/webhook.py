@@ -235,7 +235,7 @@ async def _post(
     own = {"Content-Type": "application/json", "User-Agent": "geartrain", "Idempotency-Key": key}
     try:
         async with session.post(
-            sink.url,
+            receiver.url,
             data=body if sink.rows_max == 1 else b"[" + body + b"]",
             headers={**receiver.headers, **own},
             ssl=receiver.tls or True,
@@ -249,7 +249,7 @@ async def _post(
     except TimeoutError:
         raise _LaterError(f"does not answer within {sink.timeout_s:g} s") from None
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        why = printable(" ".join(str(error).split()), _SAID_CHARS)
+        why = printable(receiver.hide(" ".join(str(error).split())), _SAID_CHARS)
         raise _LaterError(f"does not answer ({why or type(error).__name__})") from None
     text = receiver.hide(" ".join(said.decode("utf-8", "replace").split()))
     why = f"answers {status}" + (f" ({printable(text, _SAID_CHARS)})" if text else "")

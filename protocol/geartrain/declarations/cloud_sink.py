@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from geartrain.declarations.options import FilePath, Positive
+from geartrain.declarations.options import FilePath, Positive, SecretOrText
 from geartrain.declarations.sink import Sink
 
 
@@ -144,7 +144,8 @@ class WebhookSink(Sink):
     Args:
         name: what the sink is called.
         key: not used.
-        url: where to POST, such as `https://hooks.example/alerts`. A redirection is not followed.
+        url: where to POST, such as `https://hooks.example/alerts`; one that is a secret is `secret:NAME`. A
+            redirection is not followed.
         rows_max: how many records a request carries at the most. With 1, its body is the record; with more,
             it is a list.
         timeout_s: how long a request may take, seconds.
@@ -159,7 +160,7 @@ class WebhookSink(Sink):
         FlowError: for a name that cannot name a table.
     """
 
-    url: str = ""
+    url: SecretOrText = ""
     rows_max: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
     timeout_s: Positive = 10.0
     headers: dict[str, str] = field(default_factory=dict)

@@ -34,6 +34,10 @@ SecretText = Annotated[str, msgspec.Meta(pattern="^(secret:.*)?$", extra={"secre
 """A password or the like: empty, or a reference `secret:NAME`, and never the value itself."""
 
 
+SecretOrText = Annotated[str, msgspec.Meta(extra={"secret or text": True})]
+"""Any text, or a reference `secret:NAME`, in whose place a sink in the data centre puts the value."""
+
+
 class Revealed(str):
     """The value of a `SecretText`, in the one copy of a source that opens."""
 
@@ -144,6 +148,11 @@ def path_options(owner: type) -> frozenset[str]:
 def secret_options(owner: type) -> frozenset[str]:
     """The same of those that are a `SecretText`."""
     return _marked(owner, "secret")
+
+
+def may_be_secret(owner: type) -> frozenset[str]:
+    """The same of those that are a `SecretOrText`."""
+    return _marked(owner, "secret or text")
 
 
 def _marked(owner: type, mark: str) -> frozenset[str]:

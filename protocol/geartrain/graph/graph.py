@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from geartrain.declarations.options import path_options
+from geartrain.declarations.options import may_be_secret, path_options
 from geartrain.declarations.secrets import secret_name
 from geartrain.errors import ConfigError, FlowError
 from geartrain.graph.operator import Operator
@@ -286,8 +286,12 @@ def _check_secret(step: Step, option: str, value: Any, where: str) -> None:
     """Raise `ConfigError` for a reference to a secret where none can be."""
     if not secret_name(value, where):
         return
-    source = getattr(step.operator, "source", None)
+    source, sink = (getattr(step.operator, name, None) for name in ("source", "table"))
+    if sink is not None and option in may_be_secret(type(sink)):
+        return
     if source is None:
-        raise ConfigError(f"{where} = {str(value)!r}: only an option of a source can be a secret")
+        raise ConfigError(
+            f"{where} = {str(value)!r}: only an option of a source, or a sink's url, can be a secret"
+        )
     if option in path_options(type(source)):
         raise ConfigError(f"{where} = {str(value)!r}: a path cannot be a secret")
