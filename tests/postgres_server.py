@@ -54,6 +54,24 @@ class Postgres:
             db.execute(f"CREATE DATABASE {name}")
         return self.dsn.replace("dbname=postgres", f"dbname={name}")
 
+    def asks(self, user: str, password: str) -> str:
+        """How to reach a user who is let in by SCRAM and this password alone, without the password."""
+        import psycopg
+        from psycopg import sql
+
+        with psycopg.connect(self.dsn, autocommit=True) as db:
+            name, value = sql.Identifier(user), sql.Literal(password)
+            there = db.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (user,)).fetchone()
+            verb = sql.SQL("ALTER" if there else "CREATE")
+            db.execute("SET password_encryption = 'scram-sha-256'")
+            db.execute(sql.SQL("{} ROLE {} LOGIN PASSWORD {}").format(verb, name, value))
+            rules = self.folder / "data" / "pg_hba.conf"
+            rule = f"local all {user} scram-sha-256\n"
+            if rule not in (held := rules.read_text()):
+                rules.write_text(rule + held)
+            db.execute("SELECT pg_reload_conf()")
+        return self.dsn.replace("user=geartrain", f"user={user}")
+
     def stop(self, mode: str = "fast") -> None:
         self._call("pg_ctl", "-D", f"{self.folder}/data", "-w", "-m", mode, "stop")
 

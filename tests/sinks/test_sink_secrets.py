@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from geartrain import Flow
@@ -16,7 +17,7 @@ from geartrain.sinks import KafkaSink, PostgresTable, WebhookSink
 from geartrain.testing import TestingSource
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.platform.places import SPARK_PROCESS, PlatformPlaces
-from geartrain_cloud.sinks import webhook
+from geartrain_cloud.sinks import kafka, webhook
 from geartrain_cloud.sinks.kafka import KafkaTopics
 from geartrain_cloud.sinks.layout import AwayError, TableError
 from geartrain_cloud.sinks.opening import SinkPlace, open_places
@@ -25,11 +26,15 @@ from geartrain_cloud.sinks.secrets import NONE, SinkSecrets
 from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.sinks.store import Tables
 from geartrain_cloud.sinks.tables import rows
+from tests.postgres_server import Postgres
 from tests.sinks.hooked import Hooks, receiving
+from tests.sinks.sasl_listener import listening
 from tests.sinks.test_stores import Pair, columns
 
 VALUE, OTHER = "planted-6Hy1-value", "planted-2Pd9-other"
 SCHEMA = derive(Pair)
+TRIES = 90
+"""So often, of two seconds each, a client may be too slow to show who it is."""
 
 
 @pytest.fixture
@@ -227,8 +232,6 @@ def test_kafka_gets_the_value_and_its_place_keeps_the_reference(
 def test_postgres_connects_with_the_value_and_names_the_reference(
     places: PlatformPlaces, secrets: SinkSecrets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import psycopg
-
     asked: list[dict[str, object]] = []
 
     def connect(dsn: str, **given: object) -> None:
@@ -247,6 +250,58 @@ def test_postgres_connects_with_the_value_and_names_the_reference(
     assert [(one["dsn"], one["password"]) for one in asked] == [(dsn, VALUE)]
     with pytest.raises(TableError, match="write password=secret:NAME"):
         tables.declare("out", PostgresTable("out", dsn=f"host=x password={VALUE}"), SCHEMA)
+
+
+def test_a_postgresql_that_asks_for_a_password_gets_the_value(
+    postgres: Postgres, places: PlatformPlaces, secrets: SinkSecrets
+) -> None:
+    owner = postgres.database("geartrain_asks")
+    dsn = postgres.asks("asker", VALUE).replace("dbname=postgres", "dbname=geartrain_asks")
+    with psycopg.connect(owner, autocommit=True) as db:
+        db.execute("GRANT CREATE ON SCHEMA public TO asker")
+    tables = PostgresTables("heat.1", secrets)
+    put(places, OTHER, name="pw")
+    sink = PostgresTable("asked", dsn=f"{dsn} password=secret:pw")
+    with pytest.raises(TableError, match="password authentication failed") as refused:
+        tables.declare("out", sink, SCHEMA)
+    assert OTHER not in str(refused.value)
+    put(places, VALUE, 2, name="pw")
+    tables.declare("out", sink, SCHEMA)
+    tables.attach("q", "c", has_run=False)
+    tables.write("q", 0, {"x": 1}, {"out": [columns(Pair, (0, Pair("a", 1.0)))]})
+    postgres.asks("asker", OTHER)
+    put(places, OTHER, 3, name="pw")
+    with psycopg.connect(owner, autocommit=True) as db:
+        db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'asker'")
+    tables.write("q", 1, {"x": 2}, {"out": [columns(Pair, (1, Pair("a", 2.0)))]})
+    tables.close()
+    with psycopg.connect(owner) as db:
+        assert db.execute("SELECT value FROM asked ORDER BY value").fetchall() == [(1.0,), (2.0,)]
+    assert VALUE not in (postgres.folder / "log").read_text()
+
+
+def test_kafka_is_shown_the_value_and_a_new_one_once_it_has_refused_it(
+    places: PlatformPlaces, secrets: SinkSecrets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "_AWAY_S_MAX", 2.0)
+    with listening() as broker:
+        asked = {"sasl.username": "secret:user", "sasl.password": "secret:pw"}
+        plain = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+        sink = KafkaSink("out", brokers=broker.brokers, topic="t", properties=asked | plain)
+        topics = KafkaTopics("heat.1", secrets)
+        topics.declare("out", sink, SCHEMA)
+        put(places, "ann", name="user")
+        for version, value in enumerate((VALUE, OTHER), 1):
+            put(places, value, version, name="pw")
+            for _ in range(TRIES):
+                with pytest.raises(TableError) as refused:
+                    topics.attach("q", "c", has_run=False)
+                assert VALUE not in str(refused.value)
+                assert OTHER not in str(refused.value)
+                if broker.shown[-1:] == [("ann", value)]:
+                    break
+            assert broker.shown[-1] == ("ann", value)
+        topics.close()
 
 
 def test_no_sink_as_data_holds_a_value(hooks: Hooks, places: PlatformPlaces, secrets: SinkSecrets) -> None:
