@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from contextlib import suppress
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,16 @@ class World:
         self.fleet.init("test", now=BEGIN)
         self.fleet.issue(SERVER, "localhost", ["127.0.0.1"], days=90, now=BEGIN)
         self.one = ServerCertificate(
-            self.fleet, "localhost", self.now_us, lambda: self.now_s, self.told.append
+            self.fleet,
+            "localhost",
+            self.now_us,
+            lambda: self.now_s,
+            self.tell,
         )
+
+    def tell(self, said: Mapping[str, Any]) -> AbstractContextManager[None]:
+        self.told.append(said)
+        return nullcontext()
 
     def now_us(self) -> int:
         return round((BEGIN + timedelta(days=self.days)).timestamp() * 1e6)

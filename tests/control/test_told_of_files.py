@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -148,7 +149,12 @@ def test_a_device_that_is_invited_or_loses_its_certificate_is_told(
     store: ControlStore, tmp_path: Path
 ) -> None:
     config, said = PlatformConfig(tmp_path, fleet=FleetSection(address="localhost")), list[Any]()
-    enrolment = Enrolment(config, store.devices, lambda: 1_000, lambda *one: said.append(one))
+
+    def tell(what: str, device: str) -> AbstractContextManager[None]:
+        said.append((what, device))
+        return nullcontext()
+
+    enrolment = Enrolment(config, store.devices, lambda: 1_000, tell)
     store.devices.add("d1", {})
     enrolment.invite("d1", 60.0)
     enrolment.fleet.issue("device", "d1")
@@ -156,6 +162,54 @@ def test_a_device_that_is_invited_or_loses_its_certificate_is_told(
     enrolment.revoke("d1")
     enrolment.close()
     assert said == [("invited", "d1"), ("revoked", "d1")]
+
+
+class KilledError(BaseException):
+    """As a kill: nothing behind it runs that handles exceptions."""
+
+
+def test_a_change_whose_control_was_killed_is_told_by_the_next_one(
+    store: ControlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {"what": "erased", "device": "d1"}
+    with pytest.raises(KilledError), store.announcements.announced("log", "d1", said):
+        raise KilledError
+    with pytest.raises(OSError, match="full"), store.announcements.announced("log", "d2", said):
+        raise OSError("full")
+    with store.announcements.announced("log", "d3", said) as tell, store.database.change():
+        tell()
+    with store.announcements.announced("log", "d4", said):
+        pass
+    assert [one.device for one in store.announcements.left("log")] == ["d1"]
+    store.announcements.tell_left("certificate", "log")
+    found, _ = store.events.after(0, 100)
+    assert [(one.device, one.said.get("perhaps")) for one in found] == [
+        ("d3", None), ("d4", None), ("d1", True),
+    ]  # fmt: skip
+    assert store.announcements.left("log") == []
+    assert line_of(ClientEvent(1, 1_000, "log", "", "d1", found[-1].said)).endswith(
+        "the log: erased, perhaps"
+    )
+
+    trust, now = Trust(tmp_path / "bundles", store), datetime.now(UTC)
+    alice, repository = author(tmp_path / "keys"), trust._repository()
+    put_root = repository.put_root
+
+    def killed(raw: bytes) -> None:
+        put_root(raw)
+        raise KilledError
+
+    monkeypatch.setattr(repository, "put_root", killed)
+    metadata = text_of(first_root(alice, repository.keys, now))
+    with pytest.raises(KilledError):
+        asyncio.run(trust.put_root(request_of(metadata)))
+    assert told(store, "key") == []
+    again = Trust(tmp_path / "bundles", store)
+    for _ in range(2):
+        again.round()
+        again._next_s = 0.0
+    assert [(one["author"], one["trusted"]) for one in told(store, "key")] == [("alice", True)]
+    assert store.announcements.left("key") == []
 
 
 @pytest.mark.parametrize(

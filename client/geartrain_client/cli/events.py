@@ -81,7 +81,8 @@ def _said(kind: str, said: Mapping[str, Any]) -> str:
         case "secret":
             return f"{said.get('name')} was {'removed' if said.get('removed') else 'set'}"
         case "purge" | "token" | "process" | "log" | "certificate" | "backup" | "key" | "bundle":
-            return _said_of_platform(kind, said)
+            perhaps = ", perhaps" if said.get("perhaps") else ""
+            return _said_of_platform(kind, said) + perhaps
         case "missed":
             return "older events are gone: see gear list and gear device ls"
     return json.dumps(said, ensure_ascii=False)

@@ -16,7 +16,7 @@ import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,12 @@ class Backups:
         self._doing = ""
         self._work: asyncio.Task[None] | None = None
 
+    def look(self) -> None:
+        """Tell of each backup that control did not live to see made; raises `StoreError`. Called once."""
+        for name in sorted(self._names()):
+            if (said := read_report(self._report(name))).get("state") == _RUNNING:
+                self._keep(name, {**said, "state": _FAILED, "why": _ENDED})
+
     @route("GET", "/backups", "viewer", answers.Backups, query=PlacesQuery)
     async def every(self, request: web.Request) -> Answer:
         """The backups that were made by REST, or are being made, by name."""
@@ -117,10 +123,11 @@ class Backups:
                     path.unlink(missing_ok=True)
             except OSError as error:
                 raise StoreError(f"{error.filename} cannot be removed: {error.strerror}") from None
-            self._store.events.note("backup", "", "", {"name": name, "state": "removed"})
+            told()
             return 200, {"name": name}
 
-        return self._store.answers.once(key, asked, work)
+        with self._announced(name, "removed") as told:
+            return self._store.answers.once(key, asked, work)
 
     async def _made(self, name: str) -> None:
         """Have it made, and keep what came of it; ends the process that makes it when it is cancelled."""
@@ -190,10 +197,13 @@ class Backups:
     def _keep(self, name: str, said: dict[str, Any]) -> None:
         """Keep what is said of a backup, and tell of it; raises `StoreError`."""
         try:
-            write_report(self._report(name), {"why": "", **said})
+            with self._announced(name, said["state"]):
+                write_report(self._report(name), {"why": "", **said})
         except OSError as error:
             raise StoreError(f"{self._report(name)} cannot be written: {error.strerror or error}") from None
-        self._store.events.note("backup", "", "", {"name": name, "state": said["state"]})
+
+    def _announced(self, name: str, state: str) -> AbstractContextManager[Callable[[], None]]:
+        return self._store.announcements.announced("backup", "", {"name": name, "state": state})
 
     def _told(self, name: str) -> dict[str, Any]:
         said = read_report(self._report(name))

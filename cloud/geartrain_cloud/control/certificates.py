@@ -123,14 +123,15 @@ class Certificates:
         key = key_of(request)
         if key and (known := self._store.answers.recall(key, asked)) is not None:
             return known
-        answer = status, await asyncio.to_thread(work)
+        device = said["name"] if said.get("kind") == "device" else ""
+        with self._store.announcements.announced("certificate", device, said) as told:
+            answer = status, await asyncio.to_thread(work)
 
-        def noted() -> Answer:
-            device = said["name"] if said.get("kind") == "device" else ""
-            self._store.events.note("certificate", "", device, said)
-            return answer
+            def noted() -> Answer:
+                told()
+                return answer
 
-        return self._store.answers.once(key, asked, noted)
+            return self._store.answers.once(key, asked, noted)
 
 
 def _whose(request: web.Request) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,6 +27,7 @@ _LOG = logging.getLogger("geartrain.control")
 
 RETIRED_US = 5_000_000
 """After so long a retired device loses its certificate: till then it can hear that it runs nothing."""
+Telling = Callable[[str, str], AbstractContextManager[object]]
 LIVE_MAX = 8
 """Certificates of one device that are good at a time: more is no renewal any more."""
 
@@ -38,9 +40,9 @@ class Enrolment:
         config: PlatformConfig,
         devices: Devices,
         now_us: Callable[[], int],
-        tell: Callable[[str, str], None] = lambda what, device: None,
+        tell: Telling = lambda what, device: nullcontext(),
     ) -> None:
-        """tell: told what becomes of a device's right to be one: `invited`, `issued` or `revoked`.
+        """tell: a block in which a device's right to be one changes: `invited`, `issued` or `revoked`.
 
         Raises `CertificateError` where there is no authority, and `StoreError`.
         """
@@ -61,8 +63,8 @@ class Enrolment:
     def invite(self, device: str, life_s: float) -> dict[str, Any]:
         """What a device needs to join, for `life_s` seconds; raises `NotFoundError` for an unknown one."""
         self._devices.active(device)
-        token, expires_us = self._tokens.make(device, life_s)
-        self._tell("invited", device)
+        with self._tell("invited", device):
+            token, expires_us = self._tokens.make(device, life_s)
         return {
             "url": self._config.device_url,
             "token": token,
@@ -75,8 +77,8 @@ class Enrolment:
         self._tokens.drop(device)
         good = len(self._good(device))
         if good:
-            self.fleet.revoke(DEVICE, device)
-            self._tell("revoked", device)
+            with self._tell("revoked", device):
+                self.fleet.revoke(DEVICE, device)
             _LOG.warning("device %s: its certificates are revoked", device)
         return good
 
@@ -134,7 +136,8 @@ class Enrolment:
             raise RefusedError(str(error)) from None
         if not found.key:
             if self._good(found.device):
-                self.fleet.revoke(DEVICE, found.device)
+                with self._tell("revoked", found.device):
+                    self.fleet.revoke(DEVICE, found.device)
             self._tokens.use(found.device, key)  # behind the above: one that is killed between does it again
         answer = self._signed(found.device, request)
         _LOG.info("device %s has joined", found.device)
@@ -155,8 +158,8 @@ class Enrolment:
                 f"device {device} has {LIVE_MAX} good certificates: it gets another once one has ended"
             )
         life = timedelta(days=self._config.fleet.certificate_days)
-        made = self.fleet.sign(device, request, life)
-        self._tell("issued", device)
+        with self._tell("issued", device):
+            made = self.fleet.sign(device, request, life)
         return {
             "device": device,
             "broker": self._config.device_broker,

@@ -176,13 +176,14 @@ class Inspection:
         key = key_of(request)
         if key and (known := self._store.answers.recall(key, asked)) is not None:
             return known
-        answer = 200, await self._read(work)
+        with self._store.announcements.announced("log", "", told) as tell:
+            answer = 200, await self._read(work)
 
-        def noted() -> Answer:
-            self._store.events.note("log", "", "", told)
-            return answer
+            def noted() -> Answer:
+                tell()
+                return answer
 
-        return self._store.answers.once(key, asked, noted)
+            return self._store.answers.once(key, asked, noted)
 
     async def _read(self, work: Callable[[], T]) -> T:
         """What `work` gives, in a thread; raises `ControlError`."""

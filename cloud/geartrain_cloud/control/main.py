@@ -13,7 +13,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -178,12 +178,15 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
 def _beside_the_path(
     config: PlatformConfig, store: ControlStore, clock: SystemClock, pauses: Pauses
 ) -> list[object]:
-    """What looks into files of the platform, puts them right and copies them."""
+    """What looks into files of the platform, puts them right and copies them; raises `StoreError`."""
+    store.announcements.tell_left("log", "certificate", "backup")
+    backups = Backups(config, store, clock.now_us)
+    backups.look()
     return [
         Inspection(config, store, clock.now_us),
         Repairs(config, store, pauses),
         Certificates(config, store),
-        Backups(config, store, clock.now_us),
+        backups,
     ]
 
 
@@ -205,8 +208,9 @@ def _enrolment(config: PlatformConfig, store: ControlStore, clock: SystemClock) 
         return None
     from geartrain_cloud.control.enrolment import Enrolment  # only who has a fleet needs cryptography
 
-    def tell(what: str, device: str) -> None:
-        store.events.note("certificate", "", device, {"what": what, "kind": "device", "name": device})
+    def tell(what: str, device: str) -> AbstractContextManager[object]:
+        said = {"what": what, "kind": "device", "name": device}
+        return store.announcements.announced("certificate", device, said)
 
     return Enrolment(config, store.devices, clock.now_us, tell)
 
@@ -219,7 +223,7 @@ def _renewing(
         return None
     from geartrain_cloud.control.renewing import ServerCertificate
 
-    tell = partial(store.events.note, "certificate", "", "")
+    tell = partial(store.announcements.announced, "certificate", "")
     address = config.fleet.address
     return ServerCertificate(enrolment.fleet, address, clock.now_us, clock.monotonic_s, tell)
 

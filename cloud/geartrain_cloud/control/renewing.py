@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,8 +31,8 @@ LEAST = timedelta(days=1)
 class ServerCertificate:
     """That of one address; `round` is called every so often.
 
-    now_us: the wall clock, microseconds; monotonic_s: a clock; tell: told of each renewal, as an event says
-    it.
+    now_us: the wall clock, microseconds; monotonic_s: a clock; tell: a block in which it is renewed, given
+    what an event says of that.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class ServerCertificate:
         address: str,
         now_us: Callable[[], int],
         monotonic_s: Callable[[], float],
-        tell: Callable[[Mapping[str, Any]], None],
+        tell: Callable[[Mapping[str, Any]], AbstractContextManager[object]],
     ) -> None:
         self._fleet, self._address, self._now_us = fleet, address, now_us
         self._monotonic_s, self._tell = monotonic_s, tell
@@ -66,8 +67,8 @@ class ServerCertificate:
         if end - now >= (end - begin) * LEFT or longest - end < LEAST:
             return
         days = max(1, round((end - begin) / timedelta(days=1)))
-        self._fleet.issue(SERVER, self._address, _names(shown), days=days, renew=True, now=now)
-        self._tell({"what": "issued", "kind": SERVER, "name": self._address})
+        with self._tell({"what": "issued", "kind": SERVER, "name": self._address}):
+            self._fleet.issue(SERVER, self._address, _names(shown), days=days, renew=True, now=now)
         _LOG.info("the certificate of %s is renewed: it was to end on %s", self._address, end.date())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -105,13 +105,14 @@ class Repairs:
         if key and (known := self._store.answers.recall(key, asked)) is not None:
             return known
         await self._worked(self._folder)
+        state = str(self._config.state)
+        question = msgspec.json.encode({"state": state, "flows": body.flows, "keep": not body.dry_run})
         async with self._alone((INGEST, SPARK)):
-            state = str(self._config.state)
-            question = msgspec.json.encode({"state": state, "flows": body.flows, "keep": not body.dry_run})
-            found = {"changed": not body.dry_run, "flows": await self._migrated(question)}
-        if body.dry_run:
-            return 200, found
-        return self._kept(key, asked, {"what": "migrated"}, found)
+            if body.dry_run:
+                return 200, {"changed": False, "flows": await self._migrated(question)}
+            with self._announced({"what": "migrated"}) as tell:
+                found = {"changed": True, "flows": await self._migrated(question)}
+                return self._kept(key, asked, tell, found)
 
     async def _migrated(self, question: bytes) -> Any:
         module = "geartrain_cloud.inspecting.migrating"
@@ -147,12 +148,16 @@ class Repairs:
             return known
         await self._worked(self._folder)
         async with self._alone(names):
-            found = await self._worked(work)
-        return self._kept(key, asked, told, found)
+            with self._announced(told) as tell:
+                found = await self._worked(work)
+                return self._kept(key, asked, tell, found)
 
-    def _kept(self, key: str, asked: str, told: Mapping[str, Any], found: Mapping[str, Any]) -> Answer:
+    def _announced(self, told: Mapping[str, Any]) -> AbstractContextManager[Callable[[], None]]:
+        return self._store.announcements.announced("log", str(told.get("device", "")), told)
+
+    def _kept(self, key: str, asked: str, tell: Callable[[], None], found: Mapping[str, Any]) -> Answer:
         def noted() -> Answer:
-            self._store.events.note("log", "", str(told.get("device", "")), told)
+            tell()
             return 200, dict(found)
 
         return self._store.answers.once(key, asked, noted)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -54,7 +55,7 @@ class Trust:
         """`folder`: the platform's own for bundles; it need not be there."""
         self._files, self._store = BundleFiles(folder), store
         self._opened: Repository | None = None
-        self._next_s = 0.0
+        self._next_s, self._has_looked = 0.0, False
 
     def _repository(self) -> Repository:
         """The repository, made where there is none; raises `TrustError`."""
@@ -76,6 +77,7 @@ class Trust:
             return
         self._next_s = time.monotonic() + REFRESH_S
         try:
+            self._tell_left()
             if self._repository().refresh():
                 _LOG.info("the bundles' snapshot and timestamp are signed anew")
             for code in self._store.apps.codes(living=True):
@@ -130,13 +132,10 @@ class Trust:
         body, asked = await body_of(request, MetadataBody)
 
         def work() -> Answer:
-            repository = self._repository()
-            before = repository.authors
-            repository.put_root(body.metadata.encode())
-            self._tell_keys(before, repository.authors)
+            self._repository().put_root(body.metadata.encode())
             return 201, {}
 
-        return self._store.answers.once(key_of(request), asked, work)
+        return self._changed(key_of(request), asked, "key", work)
 
     @route(
         "POST", "/trust/targets", "operator", answers.Done, statuses=(201,), body=MetadataBody, for_app=True
@@ -146,13 +145,10 @@ class Trust:
         body, asked = await body_of(request, MetadataBody)
 
         def work() -> Answer:
-            repository = self._repository()
-            before = repository.codes
-            repository.put_targets(body.metadata.encode(), self._used())
-            self._tell_bundles(before, repository.codes)
+            self._repository().put_targets(body.metadata.encode(), self._used())
             return 201, {}
 
-        return self._store.answers.once(key_of(request), asked, work)
+        return self._changed(key_of(request), asked, "bundle", work)
 
     @route(
         *("PUT", "/bundles/{name}", "operator", answers.Done),
@@ -169,6 +165,41 @@ class Trust:
     async def put_program(self, request: web.Request) -> Answer:
         """Bring the archive of an agent's program, named SHA256.CODE.zip."""
         return await self._put(request, ProgramArchive, PROGRAM_BOUNDS.archive_bytes)
+
+    def _changed(self, key: str, asked: str, kind: str, work: Callable[[], Answer]) -> Answer:
+        """Do what changes metadata, and tell what that changes; a kill between the two has it told later."""
+        if key and (known := self._store.answers.recall(key, asked)) is not None:
+            return known
+        before = dict(self._now(kind))
+        tell = partial(self._tell, kind, before)
+        with self._store.announcements.announced(kind, "", before, tell) as told:
+
+            def done() -> Answer:
+                answer = work()
+                told()
+                return answer
+
+            return self._store.answers.once(key, asked, done)
+
+    def _now(self, kind: str) -> Mapping[str, Any]:
+        """What metadata name: the keys of authors, or bundles and programs."""
+        if kind == "key":
+            return self._repository().authors
+        told = ("app", "program")
+        return {code: {one: said.get(one) for one in told} for code, said in self._repository().codes.items()}
+
+    def _tell(self, kind: str, before: Mapping[str, Any]) -> None:
+        (self._tell_keys if kind == "key" else self._tell_bundles)(before, self._now(kind))
+
+    def _tell_left(self) -> None:
+        """Tell what changed and was not told, since control ended then; raises `TrustError`, `StoreError`."""
+        if self._has_looked:
+            return
+        self._has_looked = True
+        for one in self._store.announcements.left("key", "bundle"):
+            with self._store.database.change():
+                self._tell(one.kind, one.said)
+                self._store.announcements.settle(one)
 
     def _tell_keys(self, before: Mapping[str, str], now: Mapping[str, str]) -> None:
         """Tell which keys of authors are trusted since, and which no more."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from geartrain_cloud.control_store.announcements import Announcements
 from geartrain_cloud.control_store.apps import Apps
 from geartrain_cloud.control_store.bearers import Bearers
 from geartrain_cloud.control_store.cut_changes import CutChanges
@@ -35,6 +36,7 @@ class ControlStore:
         """Open or make it, with the key of its secrets beside it; raises `StoreError`."""
         self.database = ControlDatabase(path)
         self.events = Events(self.database, now_us)
+        self.announcements = Announcements(self.database, self.events, now_us)
         self.answers, self.bearers = Answers(self.database), Bearers(self.database, now_us)
         self.desired = Desired(self.database)
         self.devices = Devices(self.database, self.desired)
