@@ -23,11 +23,14 @@ from geartrain.errors import LedgerError
 from geartrain.planning import make_plan
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_client.cli import main
+from geartrain_client.rest import door
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
 from geartrain_cloud.log.migration import migrate_log
 from geartrain_cloud.log.opening import shared_log
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.verify import verify_log
+from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.ports import EntryKind
 from geartrain_cloud.sinks.opening import open_tables
 from geartrain_cloud.spark.compile import compile_queries
@@ -36,6 +39,7 @@ from geartrain_cloud.spark.restore import restored_checkpoint, sound_checkpoint
 from geartrain_cloud.spark.shards import SHARDS
 from geartrain_cloud.spark.streams import LogInput, RunningQuery
 from tests.cloud.fleet import running
+from tests.control.platform_client import control_process
 from tests.spark.faults.flows import LEFT, RIGHT, assert_tables, held_flow
 from tests.spark.held_devices import NAMES, TURNS, HeldRun, deliver
 from tests.tidy.source import ROOT
@@ -109,6 +113,34 @@ def test_the_command_tries_first_and_then_migrates(old: Path, capsys: pytest.Cap
     assert (done["rows"]["left"], done["rows"]["right"]) == (142, 43)
     assert main(["log", "migrate", str(old), "--flow", FLOW, "--yes"]) == 1
     assert "is of this release already" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_platform_that_runs_tries_first_and_then_migrates(
+    old: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)  # from where control finds the flow
+    monkeypatch.setenv(door.STATE, str(old))
+    before = content(old)
+    with control_process(old) as (_, client):
+        tried = client.ask("POST", "/log/migrate", {"flows": [FLOW], "dry_run": True}, expect=200)[1]
+        assert content(old) == before
+        monkeypatch.chdir(old.parent)  # where no log lies that would be meant
+        assert main(["log", "migrate", "--flow", FLOW, "--yes", "--json"]) == 0
+        done = json.loads(capsys.readouterr().out)
+        assert (tried["changed"], done["changed"]) == (False, True)
+        assert done["flows"] == tried["flows"]
+        (flow,) = done["flows"]
+        assert flow["ends"] == LogReader(old / "log").positions("held")
+        assert (flow["rows"]["left"], flow["rows"]["right"]) == (142, 43)
+        assert verify_log(old / "log").damages == []
+        assert read_report(PlatformPlaces(old).paused) == {"processes": []}
+        again = client.refusal("POST", "/log/migrate", {"flows": [FLOW]})
+        assert again[0] == 409
+        assert "is of this release already" in again[2]
+    store = ControlStore(PlatformPlaces(old).control, lambda: 1)
+    assert [one.said for one in store.events.after(0, 100)[0] if one.kind == "log"] == [{"what": "migrated"}]
+    store.close()
 
 
 def test_a_log_that_a_query_has_not_read_to_its_end_is_refused(old: Path) -> None:
