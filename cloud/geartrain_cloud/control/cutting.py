@@ -16,10 +16,18 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from geartrain.control.codec import decode_reported
-from geartrain.control.states import ADAPTIVE, CLAIMS_STATE, LEAVES_STATE, OWN_CUT, Measured, cut_as_said
+from geartrain.control.states import (
+    ADAPTIVE,
+    CLAIMS_STATE,
+    LEAVES_STATE,
+    NOTES,
+    OWN_CUT,
+    Measured,
+    cut_as_said,
+)
 from geartrain.fleet.selectors import parse_selector
 from geartrain.printable import printable
-from geartrain.revision import in_short
+from geartrain.revision import Revision, in_short
 from geartrain_cloud.changes.cut_checking import AUTO, CLOUD, EDGE, CutFound, CutWish, StepMove
 from geartrain_cloud.changes.fitting import Ladder, fit
 from geartrain_cloud.control.checking import Answer as Checked
@@ -70,6 +78,12 @@ def check_can_claim(store: ControlStore, devices: Iterable[str]) -> None:
     """The same where one of the devices cannot take what the data centre keeps."""
     lacks = "which cannot take what the data centre keeps of steps"
     _check_can(store, devices, CLAIMS_STATE, lacks)
+
+
+def check_can_import(store: ControlStore, devices: Iterable[str], document: str) -> None:
+    """The same where one of the devices lacks what the flow of a revision imports."""
+    if document and Revision.from_json(document).notes:
+        _check_can(store, devices, NOTES, "which does not know units and descriptions of fields")
 
 
 def _check_can(store: ControlStore, devices: Iterable[str], what: str, lacks: str) -> None:

@@ -24,7 +24,11 @@ SECRETS = "secrets"
 """The same of one that opens what is sealed for its certificate."""
 CLAIMS_STATE = "claims_state"
 """The same where a step that comes to the device brings what the data centre keeps of it."""
-CAN = (OWN_CUT, OTHER_STEPS, LEAVES_STATE, SECRETS, CLAIMS_STATE)
+NOTES = "notes"
+"""The same of one whose Geartrain has `Unit` and `Description`, which a flow with them imports."""
+MIGRATES = "migrates"
+"""The same where a task makes state of a former type into that of now."""
+CAN = (OWN_CUT, OTHER_STEPS, LEAVES_STATE, SECRETS, CLAIMS_STATE, NOTES, MIGRATES)
 """All that this program knows."""
 CUT_CHARS = 200
 """Of a cut, as a report names it."""
