@@ -23,11 +23,11 @@ from tests.postgres_server import Postgres
 from tests.spark.flows import Reading
 
 
-def fill(app: AppTables, run: int, count: int) -> None:
+def fill(app: AppTables, run: int, count: int, sensor: str = "s") -> None:
     own = app.open("heat.1", run, 0.1)
     own.declare("readings", Table("readings"), derive(Reading))
     own.attach("main", "c", has_run=False)
-    columns = ColumnBatch([["s"] * count, [1.0] * count], [0] * count, ["a"] * count, [*range(count)])
+    columns = ColumnBatch([[sensor] * count, [1.0] * count], [0] * count, ["a"] * count, [*range(count)])
     own.write("main", 0, {"0": 1}, {"readings": [columns]}, count)
     own.close()
 
@@ -77,3 +77,22 @@ def test_the_schema_that_is_served_is_shown_and_all_are_purged(postgres: Postgre
         found = db.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'heat%'").fetchall()
     assert found == []
     store.close()
+
+
+def test_no_byte_of_a_run_that_was_replayed_stays_in_the_files_of_its_tables(
+    postgres: Postgres, tmp_path: Path
+) -> None:
+    gone, stays = "secret-of-d1", "reading-of-d2"
+    app = AppTables(tmp_path / "tables.sqlite", postgres.database("geartrain_bytes"))
+
+    def held(text: str) -> bool:
+        with psycopg.connect(postgres.dsn, autocommit=True) as db:
+            db.execute("CHECKPOINT")
+        files = (path for path in (postgres.folder / "data" / "base").rglob("*") if path.is_file())
+        return any(text.encode() in path.read_bytes() for path in files)
+
+    fill(app, 1, 300, gone)
+    assert held(gone)
+    fill(app, 2, 300, stays)
+    app.remove(1)
+    assert (held(gone), held(stays)) == (False, True)

@@ -8,26 +8,40 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 
+from geartrain import Flow
+from geartrain.adapters.system import SystemClock
 from geartrain.control.codec import encode_reported
 from geartrain.control.states import Reported
+from geartrain.planning import make_plan
+from geartrain.revision import revision_of
+from geartrain.schema import ColumnBatch, derive
+from geartrain.sinks import ParquetTable
+from geartrain.testing import TestingSource
 from geartrain_client.cli import main
+from geartrain_cloud.control.pausing import Pauses
+from geartrain_cloud.control.purging import Purging
+from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control_store.bearers import Bearer
 from geartrain_cloud.control_store.devices import HEARS_US
 from geartrain_cloud.control_store.errors import ConflictError
-from geartrain_cloud.control_store.model import Channel, Outline, Report, SourceOutline, Submission
+from geartrain_cloud.control_store.model import Channel, Mode, Outline, Report, SourceOutline, Submission
 from geartrain_cloud.control_store.purges import Purge
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.errors import StateError
 from geartrain_cloud.ingest.erasure import erasable
 from geartrain_cloud.log.opening import stopped_log
+from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.held_files import held_files
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.rest.audit import AuditLog
+from geartrain_cloud.sinks.parquet import ParquetTables
 from tests.cloud.fleet import FLOW, TestDevice
 from tests.cloud.test_state_commands import play
 from tests.control.platform_client import control_process
+from tests.spark.flows import Reading
 from tests.supervisor.test_up import until
 
 OUTLINE = Outline("heat", [Channel("readings", ["readings"])], [SourceOutline("readings", True)], "aa")
@@ -196,6 +210,42 @@ def test_a_purge_that_cannot_be_whole_does_not_begin_and_one_waits_until_ingest_
         assert not unnamed.exists()
         assert read_report(places.paused) == {"processes": []}
         assert any("the disk of" in one for one in client.get(path)["not_reached"])
+
+
+def test_an_app_with_parquet_files_is_named_and_they_go_whole_with_it(places: PlatformPlaces) -> None:
+    flow = Flow("lake")
+    readings = flow.source("readings", TestingSource(items=[]), out=Reading)
+    readings.sink("lake", ParquetTable("lake"))
+    document = revision_of("lake:flow", make_plan(flow.graph(), "auto")).to_json()
+    config, clock = PlatformConfig(places.folder), SystemClock()
+    store = ControlStore(places.control, clock.now_us)
+    app = store.apps.submit(
+        Submission("lake", "lake:flow", "auto", "all"), msgspec.structs.replace(OUTLINE, document=document)
+    )
+    folder = places.app(app.instance)
+    tables = ParquetTables(folder)
+    tables.declare("lake", ParquetTable("lake"), derive(Reading))
+    tables.attach("q", "c", has_run=False)
+    row = ColumnBatch([[VALUE], [1.0]], [0], ["a"], [0])
+    tables.write("q", 0, {"0": 1}, {"lake": [row]})
+    tables.close()
+
+    def held() -> list[str]:
+        files = places.folder.rglob("*.parquet")
+        return [one for path in files if path.is_file() for one in pq.read_table(path)["sensor"].to_pylist()]
+
+    assert held() == [VALUE]
+    purging = Purging(store, config, clock, lambda: None, Pauses(places, clock))
+    assert list(purging._against(app, DEVICE)) == [
+        "app lake writes to lake by ParquetTable, which a replay does not write anew"
+    ]
+    store.apps.kill("lake", Mode.NOW, purge=True)
+    reconciler = Reconciler(store, config, clock.now_us)
+    for _ in range(5):
+        reconciler.round()
+    assert held() == []
+    assert not folder.exists()
+    store.close()
 
 
 @pytest.mark.slow

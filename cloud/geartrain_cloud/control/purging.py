@@ -48,6 +48,7 @@ _LOG = logging.getLogger("geartrain.control")
 PAUSES = "purge"
 """For what ingest and the Spark host stand still."""
 _COPIED = "a backup is being made, which would hold what is to be erased"
+_OF_DATABASE = "the write-ahead log and the log file of the database that holds tables, and copies of these"
 _ALWAYS_LEFT = (
     "backups, and copies that gear fetch has made",
     "the lines that control has printed, and the free room of the disk itself",
@@ -173,6 +174,8 @@ class Purging:
         if sharing:
             said = "Spark's checkpoint of the query that apps share, until Spark has written its files anew"
             left.append(f"{said}: {', '.join(sharing)}")
+        if self._config.tables.store:
+            left.append(_OF_DATABASE)
         return {
             "device": purge.device,
             "step": purge.step,
