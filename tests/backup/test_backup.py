@@ -18,6 +18,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from geartrain.adapters.files import write_durable, write_private
 from geartrain.adapters.sqlite import open_to_write, transaction
@@ -27,6 +28,7 @@ from geartrain_cloud.backup.manifest import MANIFEST
 from geartrain_cloud.backup.moment import moment_of
 from geartrain_cloud.backup.restoring import restore
 from geartrain_cloud.backup.writing import back_up
+from geartrain_cloud.control_store.model import State, Submission
 from geartrain_cloud.control_store.purges import Purge
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.errors import StateError
@@ -34,6 +36,8 @@ from geartrain_cloud.log.opening import take_ledger
 from geartrain_cloud.platform.config import read_platform
 from geartrain_cloud.platform.held_files import FROZEN, erasable_files
 from geartrain_cloud.platform.places import RESTORING, PlatformPlaces
+from tests.control.test_reconciler import OUTLINE
+from tests.control.test_revisions import planned
 
 NOW_US = 1_700_000_000_000_000
 SEGMENT = "segments/heat.1/readings/p0/000000000001-1.arrow"
@@ -252,6 +256,31 @@ def test_what_spark_says_of_the_folder_is_true_of_the_one_that_it_comes_back_to(
     assert (version, path) == ("v2", f"file:{new}/{schema}")
     assert Path(path.removeprefix("file:")).read_text(encoding="utf-8") == "a schema"
     assert (new / operator / "_metadata/v2/1").read_text(encoding="utf-8") == "of another form"
+
+
+def test_files_of_history_are_named_where_they_come_back_to(tmp_path: Path, state: Path) -> None:
+    places, name = PlatformPlaces(state), f"{'0' * 64}.csv"
+    write_private(places.histories / name, "time,value\n")
+    past = {"history": {"files": [str(places.histories / name)], "time": "time"}}
+    store = ControlStore(places.control, now_us)
+    asked = Submission("heat", "heat:flow", "auto", "all", {"readings": past}, {"d1": {"readings": past}})
+    instance = store.apps.submit(asked, OUTLINE)
+    store.apps.enter("heat.1", State.RUNNING)
+    own = {"d1": {"readings": past}}
+    store.apps.plan("heat", replace(planned(instance, "b"), options={"readings": past}, device_options=own))
+    store.close()
+    back_up(state, tmp_path / "copy.tar", now_us)
+    restore(tmp_path / "copy.tar", tmp_path / "new")
+    new = PlatformPlaces(tmp_path / "new")
+    store = ControlStore(new.control, now_us)
+    running = store.apps.newest("heat")
+    following = store.revisions.next_of(running)
+    assert following is not None
+    moved = {"history": {"files": [str(new.histories / name)], "time": "time"}}
+    for one in (running, following):
+        assert (one.options["readings"], one.device_options["d1"]["readings"]) == (moved, moved)
+    assert (new.histories / name).read_text() == "time,value\n"
+    store.close()
 
 
 def flipped(path: Path, at: int) -> None:

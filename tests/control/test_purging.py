@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow.parquet as pq
@@ -230,7 +231,7 @@ def test_an_app_with_parquet_files_is_named_and_they_go_whole_with_it(places: Pl
     tables.write("q", 0, {"0": 1}, {"lake": [row]})
     tables.close()
 
-    def held() -> list[str]:
+    def held() -> list[Any]:
         files = places.folder.rglob("*.parquet")
         return [one for path in files if path.is_file() for one in pq.read_table(path)["sensor"].to_pylist()]
 

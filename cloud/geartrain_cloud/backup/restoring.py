@@ -21,9 +21,9 @@ from geartrain.adapters.files import fsync_path, make_private_folder, write_dura
 from geartrain_cloud.backup.errors import BackupError
 from geartrain_cloud.backup.manifest import MANIFEST, MANIFEST_BYTES_MAX, Kept, Manifest, decode_manifest
 from geartrain_cloud.backup.moment import Notice
-from geartrain_cloud.backup.relocation import is_bound, rebound
+from geartrain_cloud.backup.relocation import is_bound, move_histories, rebound
 from geartrain_cloud.backup.target import copied, open_private
-from geartrain_cloud.platform.places import RESTORING
+from geartrain_cloud.platform.places import RESTORING, PlatformPlaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,9 @@ def _fill(source: Source, manifest: Manifest, backup: Path, state: Path, notice:
             os.fsync(file.fileno())
         if is_bound(kept.name):
             write_durable(goal, rebound(kept.name, goal.read_bytes(), state))
+    control = PlatformPlaces(state).control
+    if control.is_file():
+        move_histories(control, state)
     for folder in [path for path in state.rglob("*") if path.is_dir()]:
         fsync_path(folder)
     fsync_path(state)
