@@ -1,33 +1,52 @@
-"""What leaves with a step and what comes in: split aggregates in one window, records in order, and a clock
-that is ahead.
+"""What leaves with a step and what comes in: split aggregates in windows of each kind, sessions, records in
+order, and a clock that is ahead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
+from itertools import combinations_with_replacement
 from typing import Any
 
 import pytest
 
-from geartrain import Context, Flow, State, Table, Task, agg, tumbling
+from geartrain import Context, Flow, State, Table, Task, agg, global_window, session, sliding, tumbling
+from geartrain.declarations.windows import Session, Window
 from geartrain.errors import SchemaError
 from geartrain.graph.graph import DEAD_LETTERS, Graph
 from geartrain.graph.operator import Services
 from geartrain.operators.merge_partials import MergePartials
 from geartrain.planning.splitting import with_partials
 from geartrain.records.batch import Batch
-from geartrain.records.event_time import END_OF_TIME
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.records.keys import encode_key
-from geartrain.runtime.fragment import Fragment
+from geartrain.runtime.fragment import Fragment, Output
 from geartrain.runtime.moving import Left, Moves, brought_up, given, loaded
 from geartrain.state.keyed import DictBackend, KeyedState
 from geartrain.state.moving import Cells
 from geartrain.testing import TestingSource
 from tests.reference import summaries
+from tests.reference.comparison import check_equal
+from tests.reference.interpreter import interpret
 from tests.reference.records import Reading
-from tests.reference.rows import same_bits
+from tests.reference.rows import Answer
+from tests.reference.two_tiers import answer_of
+from tests.reference.windows import windows_of
 
+US = timedelta(microseconds=1)
+WINDOWS = {
+    "tumbling": tumbling(100 * US),
+    "several": tumbling(3 * US),
+    "sliding": sliding(5 * US, 2 * US),
+    "with gaps": sliding(2 * US, 3 * US),
+    "global": global_window(),
+}
+"""Those that are split. The first holds all records, of the others some end before the device crosses."""
 SIZES = (0.1, -0.7, float("nan"), 1e16, 0.0, 1 / 3, 1e-9, -1e16)
+TIMES = range(len(SIZES))
+PAUSED = (0, 1, 2, 3, 4, 8, 9, 11)
+"""Times with a pause, in which a session ends."""
 READINGS = [Reading("ab"[n % 2], n * 3 % 7, SIZES[n], "xy"[n // 4]) for n in range(len(SIZES))]
 LISTS = (summaries.NUMBERS, summaries.SIZES, summaries.NOTES, summaries.TOPS)
 AGGREGATES = [
@@ -37,16 +56,24 @@ AGGREGATES = [
 """Each kind of aggregate at least once."""
 
 
-def batch(rows: list[int]) -> Batch:
-    return Batch([READINGS[n] for n in rows], rows, ["split"] * len(rows), rows)
+def batch(rows: list[int], times: Sequence[int] = TIMES) -> Batch:
+    return Batch([READINGS[n] for n in rows], [times[n] for n in rows], ["split"] * len(rows), rows)
 
 
-def aggregated(fields: dict[str, Any]) -> Graph:
+def unsplit(fields: dict[str, Any], window: Window = WINDOWS["tumbling"]) -> Graph:
+    domain = (
+        "key" if isinstance(window, Session) else None
+    )  # where each key lives on one device, nothing is split
     flow = Flow("moving")
-    rows = flow.source("rows", TestingSource[Reading](), out=Reading)
-    window = rows.key_by("key", name="by").window(tumbling(timedelta(microseconds=100)))
-    window.aggregate("sums", out=summaries.Summary, **fields, key=agg.first("key")).sink("out", Table("t"))
-    return with_partials(flow.graph())
+    rows = flow.source("rows", TestingSource[Reading](), out=Reading, partitioned_by=domain)
+    out = summaries.Everything if window == global_window() else summaries.Summary
+    windowed = rows.key_by("key", name="by").window(window)
+    windowed.aggregate("sums", out=out, **fields, key=agg.first("key")).sink("out", Table("t"))
+    return flow.graph()
+
+
+def aggregated(fields: dict[str, Any], window: Window = WINDOWS["tumbling"]) -> Graph:
+    return with_partials(unsplit(fields, window))
 
 
 def left_of(fragment: Fragment, stream: str) -> list[Batch]:
@@ -56,51 +83,65 @@ def left_of(fragment: Fragment, stream: str) -> list[Batch]:
     return output.batches.get(stream, [])
 
 
-def outcome(fragment: Fragment) -> list[Any]:
-    """The results of the windows, and the dead letters of those that cannot be."""
-    found = fragment.take().batches
-    letters = [
-        (out.times[at], out.origin(at), letter.reason)
-        for out in found.get(DEAD_LETTERS, [])
-        for at, letter in enumerate(out.values)
-        if out.names[at] == "sums"
-    ]
-    return [value for out in found.get("out", []) for value in out.values] + letters
+def wanted(fields: dict[str, Any], window: Window, times: Sequence[int] = TIMES) -> Answer:
+    """By the naive reference."""
+    items = list(zip(times, READINGS, strict=True))
+    return interpret(unsplit(fields, window), {"rows": {"split": items}}, {"rows": 0})
 
 
-def whole_rows(fields: dict[str, Any]) -> list[Any]:
-    graph = aggregated(fields)
-    fragment = Fragment(graph, {step.id for step in graph.steps})
-    fragment.feed("rows", batch([*range(len(READINGS))]))
-    fragment.advance("rows", END_OF_TIME)
-    return outcome(fragment)
+def parts_of(*outputs: Output) -> list[tuple[str, Batch]]:
+    return [(stream, one) for out in outputs for stream, batches in out.batches.items() for one in batches]
+
+
+@pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
+@pytest.mark.parametrize("number", range(len(AGGREGATES)))
+def test_an_aggregate_that_crosses_twice_within_its_windows_adds_up_to_the_last_bit(
+    number: int, window: Window
+) -> None:
+    graph, want = aggregated(AGGREGATES[number], window), wanted(AGGREGATES[number], window)
+    crossings = range(len(TIMES) + 1) if window == WINDOWS["tumbling"] else range(1, len(TIMES), 3)
+    for up, down in combinations_with_replacement(crossings, 2):
+        partials = [Fragment(graph, {"sums_partial"}) for _ in range(3)]
+        merging = Fragment(graph, {"sums", "out"})
+        for partial, rows in zip(
+            partials, (range(up), range(up, down), range(down, len(TIMES))), strict=True
+        ):
+            partial.feed("by", batch([*rows]))
+            partial.advance("by", max(rows, default=START_OF_TIME))
+        # The first device's life ends at once; those of the cloud and of the second go on to the end.
+        left = given(partials[0], {}, Moves((), (), ("sums_partial",)))
+        assert not left.cells
+        assert not left.kept
+        ends = {min(end, END_OF_TIME) - 1 for time in range(up) for _, end in windows_of(window, time)}
+        assert {time for out in left.output.batches.get("sums_partial", []) for time in out.times} <= ends
+        for partial in partials[1:]:
+            partial.advance("by", END_OF_TIME)
+        parts = parts_of(left.output, *(partial.take() for partial in partials[1:]))
+        for stream, out in parts:
+            if stream == "sums_partial":
+                merging.feed(stream, out)
+        merging.advance("sums_partial", END_OF_TIME)
+        found = [part for part in parts if part[0] == DEAD_LETTERS] + parts_of(merging.take())
+        check_equal(answer_of(graph, found), want)
 
 
 @pytest.mark.parametrize("number", range(len(AGGREGATES)))
-def test_an_aggregate_that_crosses_twice_within_one_window_adds_up_to_the_last_bit(number: int) -> None:
-    graph, want = aggregated(AGGREGATES[number]), whole_rows(AGGREGATES[number])
-    assert len(want) == 2
-    count = len(READINGS)
-    for up in range(count + 1):
-        for down in range(up, count + 1):
-            partials = [Fragment(graph, {"sums_partial"}) for _ in range(3)]
-            merging = Fragment(graph, {"sums", "out"})
-            for partial, rows in zip(partials, (range(up), range(up, down), range(down, count)), strict=True):
-                partial.feed("by", batch([*rows]))
-            # The first device's life ends at once; those of the cloud and of the second go on to the end.
-            left = given(partials[0], {}, Moves((), (), ("sums_partial",)))
-            assert not left.cells
-            assert not left.kept
-            put_out = left.output.batches.get("sums_partial", [])
-            assert all(time == 99 for out in put_out for time in out.times)
-            for partial in partials[1:]:
-                partial.advance("by", END_OF_TIME)
-                put_out += left_of(partial, "sums_partial")
-            for out in put_out:
-                merging.feed("sums_partial", out)
-            merging.advance("sums_partial", END_OF_TIME)
-            found = outcome(merging)
-            assert all(same_bits(one, other) for one, other in zip(found, want, strict=True)), (up, down)
+def test_a_session_that_crosses_twice_goes_on_with_its_cells(number: int) -> None:
+    window = session(4 * US)
+    graph, want = aggregated(AGGREGATES[number], window), wanted(AGGREGATES[number], window, PAUSED)
+    assert "sums_partial" not in {step.id for step in graph.steps}
+    steps, moves = ["sums", "out"], Moves(("sums",), (), ())
+    for up, down in combinations_with_replacement(range(1, len(PAUSED), 3), 2):
+        left, parts = Left({}, Output(), {}), list[tuple[str, Batch]]()
+        for rows in (range(up), range(up, down), range(down, len(PAUSED))):
+            fragment = Fragment(graph, set(steps), DictBackend(dict(left.cells)))
+            fragment.feed("by", batch([*rows], PAUSED))
+            mark = PAUSED[rows[-1]] if rows else START_OF_TIME
+            fragment.advance("by", mark if rows.stop < len(PAUSED) else END_OF_TIME)
+            left = given(fragment, left.cells, moves)
+            parts += parts_of(left.output)
+            assert bool(left.cells) == (rows.stop < len(PAUSED))
+        check_equal(answer_of(graph, parts), want)
 
 
 def _merging(graph: Graph) -> tuple[MergePartials, Services]:
@@ -116,29 +157,32 @@ def _merging(graph: Graph) -> tuple[MergePartials, Services]:
     return operator, services
 
 
+@pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
 @pytest.mark.parametrize("number", range(len(AGGREGATES)))
-def test_what_an_aggregate_kept_before_it_was_split_goes_on_in_the_step_that_merges(number: int) -> None:
-    graph, want = aggregated(AGGREGATES[number]), whole_rows(AGGREGATES[number])
-    operator, services = _merging(graph)
-    unsplit = Flow("moving")
-    rows = unsplit.source("rows", TestingSource[Reading](), out=Reading)
-    window = rows.key_by("key", name="by").window(tumbling(timedelta(microseconds=100)))
+def test_what_an_aggregate_kept_before_it_was_split_goes_on_in_the_step_that_merges(
+    number: int, window: Window
+) -> None:
     fields = AGGREGATES[number]
-    window.aggregate("sums", out=summaries.Summary, **fields, key=agg.first("key")).sink("out", Table("t"))
-    before = Fragment(unsplit.graph(), {"sums", "out"})
-    before.feed("by", batch([0, 1, 2]))
+    graph = aggregated(fields, window)
+    operator, services = _merging(graph)
+    before = Fragment(unsplit(fields, window), {"sums", "out"})
+    before.feed("by", batch([0, 1, 2, 3]))
+    before.advance("by", 3)
+    parts = parts_of(before.take())
     cells: Cells = {
         at: operator.adopted(services, cell) for at, cell in before.changes().items() if cell is not None
     }
-    assert len(cells) == 2
+    assert cells
     partial, merging = Fragment(graph, {"sums_partial"}), Fragment(graph, {"sums", "out"}, DictBackend(cells))
-    partial.feed("by", batch([3, 4, 5, 6, 7]))
+    partial.feed("by", batch([4, 5, 6, 7]))
     partial.advance("by", END_OF_TIME)
-    for out in left_of(partial, "sums_partial"):
-        merging.feed("sums_partial", out)
+    for stream, out in parts_of(partial.take()):
+        if stream == "sums_partial":
+            merging.feed("sums_partial", out)
+        else:
+            parts.append((stream, out))
     merging.advance("sums_partial", END_OF_TIME)
-    found = outcome(merging)
-    assert all(same_bits(one, other) for one, other in zip(found, want, strict=True))
+    check_equal(answer_of(graph, parts + parts_of(merging.take())), wanted(fields, window))
 
 
 def test_a_cell_of_another_step_is_not_adopted() -> None:
