@@ -19,6 +19,8 @@ from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
+ROOT = Path(__file__).parents[2]
+
 
 class Process:
     """The program on one state folder, one life after another."""
@@ -27,11 +29,19 @@ class Process:
         self.wanted = wanted
         self.started: list[subprocess.Popen[str]] = []
 
-    def start(self) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "geartrain_cloud.hosting.main", "--state", str(self.wanted.folder)]
+    def start(self, entry: str = "geartrain_cloud.hosting.main", **environment: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", entry, "--state", str(self.wanted.folder)]
         said = (self.wanted.folder / f"said-{len(self.started)}").open("w")
-        self.started.append(subprocess.Popen(command, stderr=said, text=True, start_new_session=True))
-        return self.started[-1]
+        started = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            stderr=said,
+            text=True,
+            start_new_session=True,
+            env=os.environ | environment,
+        )
+        self.started.append(started)
+        return started
 
     def until(self, done: Callable[[], bool], wait_s: float = WAIT_S) -> None:
         deadline = time.monotonic() + wait_s
