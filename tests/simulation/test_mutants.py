@@ -129,6 +129,10 @@ RULES: dict[str, str | tuple[str, ...]] = {
     "boundary said before its place": "boundary",
     "crossing taken before the cloud": "cloud first",
     "former batch decoded by the newest schema": ("none quarantined", "at least once"),
+    "state of another type not made anew": "exactly once",
+    "state made anew not written": "exactly once",
+    "state of the first layout made anew once": "exactly once",
+    "state made anew of a step that begins anew": "exactly once",
     "device goes over unheard": "begun",
     "hello says what is to run": "begun",
     "crossing with the welcome not said": ("steps", "exactly once"),
@@ -224,6 +228,10 @@ FOUND_BY = {
     "steps go on that are to begin anew": 5,
     "drops of a revision left out not heeded": 10,
     "device goes back to a former revision": 11,
+    "state of another type not made anew": 4,
+    "state made anew not written": 16,
+    "state of the first layout made anew once": 4,
+    "state made anew of a step that begins anew": 3,
 }
 """Seeds that find faults which take many: tried first, since each world before them takes time and finds
 nothing. Where one no longer does, all seeds are tried as for the others.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
 from geartrain_simulation.campaign.runs import quiet
 from geartrain_simulation.fleet.readings import Reading
 from geartrain_simulation.fleet.revision_fleet import RevisionFleet
-from geartrain_simulation.fleet.revision_flow import Form, Leg, expected
+from geartrain_simulation.fleet.revision_flow import DOWN, UP, Form, Leg, expected, gained
 from geartrain_simulation.stores.segments import Row
 
 SEEDS = range(20)
@@ -22,13 +23,20 @@ def test_devices_that_get_other_steps_in_a_bad_world_break_no_rule() -> None:
         with quiet():
             outcome = fleet.run()
         met["crossings"] += sum(len(legs) - 1 for legs in fleet.legs.values())
+        ways = (pairwise(legs) for legs in fleet.legs.values())
+        met["made anew"] += sum(
+            bool(gained(fleet.forms, one.number, other.number))
+            for way in ways
+            for one, other in way
+            if not other.is_fresh
+        )
         met["twice"] += sum(len(legs) > 2 for legs in fleet.legs.values())
         met.update({"told too soon": fleet.held, "stale": fleet.stale, "left out": fleet.behind})
         met.update({"with the welcome": fleet.unheard})
         met.update({"deaths": outcome.crashes, "held": outcome.counters.get("held_batches", 0)})
     # The runs have been through something.
     assert met["crossings"] > len(SEEDS), met
-    rare = ("twice", "told too soon", "stale", "left out", "with the welcome")
+    rare = ("twice", "told too soon", "stale", "left out", "with the welcome", "made anew")
     assert min(met[what] for what in rare) > 2, met
     assert met["deaths"] > len(SEEDS), met
 
@@ -55,3 +63,12 @@ def test_the_reference_goes_over_where_it_is_told_to(legs: list[Leg], sums: list
     found = expected(rows, legs, forms)
     assert [row.fields[2] for row in found["sums"]] == sums
     assert [row.fields for row in found["readings"]] == [row.fields for row, _ in rows]
+
+
+def test_the_reference_makes_state_anew_once_for_each_layout_on_its_way() -> None:
+    forms = [Form(), Form(layout=2), Form(layout=1), Form(layout=2, reset=frozenset({"sums"}))]
+    assert [gained(forms, 1, number) for number in (2, 3, 4)] == [2 * UP, UP, 0]
+    assert gained(forms, 2, 3) == DOWN
+    rows = [(Row(n, "d1/readings", n, b"", ("s", n + 1)), Reading("s", n + 1)) for n in range(4)]
+    found = expected(rows, [Leg(0, 1), Leg(2, 2), Leg(3, 3)], forms)["sums"]
+    assert [row.fields[2] for row in found] == [1, 3, 6 + 2 * UP, 10 + 2 * UP + DOWN]

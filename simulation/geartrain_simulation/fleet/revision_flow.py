@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from geartrain import Context, Flow, Record, State, Table, Task
 from geartrain.graph.graph import Graph
@@ -35,6 +35,38 @@ class Said(State):
     sum: int = 0
 
 
+class SaidSince(State):
+    """The same in a later layout."""
+
+    count: int = 0
+    sum: int = 0
+    since: int = 0
+
+
+class SaidHow(State):
+    """The same in the newest layout."""
+
+    count: int = 0
+    sum: int = 0
+    since: int = 0
+    how: str = ""
+
+
+UP, DOWN = 1_000_000, 10_000
+"""What a sum gains where its state becomes that of the next layout, and of the one before. So a result shows
+how often that was done.
+"""
+
+
+def _made(kind: Callable[[int, int], Any], gain: int) -> Callable[[Any], Any]:
+    """What makes a state of the type `kind` of one of another layout."""
+    return lambda said: kind(said.count, said.sum + gain)
+
+
+_TO_SAID, _TO_HOW = _made(Said, DOWN), _made(SaidHow, UP)
+_UP_TO_SINCE, _DOWN_TO_SINCE = _made(SaidSince, UP), _made(SaidSince, DOWN)
+
+
 class SaidLast(State):
     """The same, and what it said last."""
 
@@ -54,6 +86,7 @@ class Sums(Task[Reading, Total]):
     """Adds up `factor` times what a sensor says."""
 
     state: ClassVar[type] = Said
+    migrate: ClassVar[Mapping[Any, Callable[[Any], Any]]] = {SaidHow: _DOWN_TO_SINCE, SaidSince: _TO_SAID}
     factor: int = 1
 
     def on_next(self, reading: Reading, ctx: Context[Total, Said]) -> None:
@@ -63,10 +96,29 @@ class Sums(Task[Reading, Total]):
         ctx.emit(Total(reading.sensor, ctx.state.count, ctx.state.sum))
 
 
+class SumsSince(Sums):
+    """The same in a later layout."""
+
+    state: ClassVar[type] = SaidSince
+    migrate: ClassVar[Mapping[Any, Callable[[Any], Any]]] = {Said: _UP_TO_SINCE, SaidHow: _DOWN_TO_SINCE}
+
+
+class SumsHow(Sums):
+    """The same in the newest layout, to which the first one comes in two steps."""
+
+    state: ClassVar[type] = SaidHow
+    migrate: ClassVar[Mapping[Any, Callable[[Any], Any]]] = {Said: _UP_TO_SINCE, SaidSince: _TO_HOW}
+
+
 class WiderSums(Sums):
     """The same with another type of state, which none of the former can become."""
 
     state: ClassVar[type] = SaidLast
+    migrate: ClassVar[Mapping[Any, Callable[[Any], Any]]] = {}
+
+
+LAYOUTS: tuple[type[Sums], ...] = (Sums, SumsSince, SumsHow)
+"""What adds up with each layout of its state; each can make its own of the others."""
 
 
 class Counts(Task[Reading, Count]):
@@ -87,8 +139,8 @@ def is_high(reading: Reading) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Which steps a revision has on its devices. factor: of the sums, 0 where there are none; reset: steps
-    that begin anew with it, by a person's word.
+    """Which steps a revision has on its devices. factor: of the sums, 0 where there are none; layout: of
+    their state, if they are not wide; reset: steps that begin anew with it, by a person's word.
     """
 
     factor: int = 1
@@ -96,6 +148,7 @@ class Form:
     counts: bool = False
     high: bool = False
     levels: bool = True
+    layout: int = 0
     reset: frozenset[str] = field(default_factory=frozenset)
 
     @property
@@ -134,7 +187,8 @@ def draw_forms(seed: int) -> list[Form]:
         if "sums" in last.channels & following.channels and last.is_wide != following.is_wide:
             resets.add("sums")
         forms.append(replace(following, reset=frozenset(resets)))
-    return forms
+    layouts = Random(f"{seed}/layouts")
+    return [replace(form, layout=layouts.choice((0, 0, 1, 2))) for form in forms]
 
 
 def _drawn(random: Random) -> Form:
@@ -169,7 +223,7 @@ def graph_of(form: Form, source: Readings) -> Graph:
     readings = flow.source("readings", source, out=Reading, partitioned_by="sensor")
     keyed = readings.key_by("sensor")
     if form.factor:
-        sums = (WiderSums if form.is_wide else Sums)(factor=form.factor)
+        sums = (WiderSums if form.is_wide else LAYOUTS[form.layout])(factor=form.factor)
         keyed.process("sums", sums).sink("to_sums", Table("sums"))
     if form.counts:
         keyed.process("counts", Counts()).sink("to_counts", Table("counts"))
@@ -192,6 +246,15 @@ class Leg:
     is_fresh: bool = False
 
 
+def gained(forms: Sequence[Form], last: int, number: int) -> int:
+    """What each sum gains as a device goes over from revision `last` to `number`."""
+    between = range(last + 1, number + 1)
+    if any(forms[n - 1].begins_anew("sums", forms[n - 2]) for n in between) or forms[number - 1].is_wide:
+        return 0
+    steps = forms[number - 1].layout - forms[last - 1].layout
+    return steps * UP if steps > 0 else -steps * DOWN
+
+
 class _Kept:
     """What the steps of a device keep, by step and sensor."""
 
@@ -199,10 +262,14 @@ class _Kept:
         self.cells: dict[tuple[str, str], list[int]] = {}
 
     def go_over(self, forms: Sequence[Form], last: int, number: int) -> None:
-        """Forget what any of the revisions behind `last` up to `number` has begun anew."""
+        """Forget what any of the revisions behind `last` up to `number` has begun anew, and make the rest the
+        last one's own.
+        """
         for n in range(last + 1, number + 1):
             gone = {step for step in STATEFUL if forms[n - 1].begins_anew(step, forms[n - 2])}
             self.cells = {at: cell for at, cell in self.cells.items() if at[0] not in gone}
+        for (step, _), cell in self.cells.items():
+            cell[1] += gained(forms, last, number) if step == "sums" else 0
 
     def run(self, form: Form, records: Iterable[tuple[Row, Reading]]) -> Iterator[tuple[str, Row]]:
         """What the steps of a revision make of records, with the channel of each row."""

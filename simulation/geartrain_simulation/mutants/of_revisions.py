@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from geartrain.ports import SpoolCommit
+from geartrain.tasks import migration
 from geartrain.wire.codec import decode_header
 from geartrain.wire.envelope import BatchKind, NackReason
 from geartrain_cloud.ingest.content import Content
@@ -308,6 +309,48 @@ def _laggards_refused(patches: Patches) -> None:
     patches.replace(Sequencer, "_is_of_former_cut", make)
 
 
+def _state_not_made_anew(patches: Patches) -> None:
+    """A step goes on with the state of its former code, as it is."""
+    patches.replace(session, "migrated", lambda right: lambda *args, **more: {})
+
+
+def _state_made_anew_not_written(patches: Patches) -> None:
+    """What was made of a former state is in memory only: the next start finds the former one."""
+
+    def change(made: SpoolCommit) -> SpoolCommit:
+        kept = {at: value for at, value in made.state.items() if value is None or at[0].startswith("_")}
+        return replace(made, state=kept)
+
+    patches.replace(epochs, "SpoolCommit", _committing(change))
+
+
+def _one_step_of_a_chain(patches: Patches) -> None:
+    """A state of the first layout gets no further than to the next one."""
+
+    def make(right: Any) -> Any:
+        def brought(step: str, task: Any, value: Any) -> Any:
+            function = type(task).migrate.get(type(value))
+            return value if function is None else function(value)
+
+        return brought
+
+    patches.replace(migration, "_brought", make)
+
+
+def _made_anew_though_it_begins_anew(patches: Patches) -> None:
+    """A step that is to begin anew goes on with what was made of its former state."""
+
+    def make(right: Any) -> Any:
+        def changes(*args: Any, **more: Any) -> Any:
+            gone, _ = right(*args, **more)
+            made = {at: new for at, new in session.migrated(*args, **more).items() if new is not None}
+            return frozenset(gone) - made.keys(), made
+
+        return changes
+
+    patches.replace(session, "_changes", make)
+
+
 OF_REVISIONS = (
     Mutant("former steps go on behind a crossing", _former_steps_go_on, _run),
     Mutant("state not kept over a revision", _state_not_kept, _run),
@@ -330,4 +373,8 @@ OF_REVISIONS = (
     Mutant("crossing taken before the cloud", _crossing_taken_before_the_cloud, _run),
     Mutant("former batch decoded by the newest schema", _former_batch_decoded_by_the_newest_schema, _run),
     Mutant("device of a former revision refused", _laggards_refused, _run),
+    Mutant("state of another type not made anew", _state_not_made_anew, _run),
+    Mutant("state made anew not written", _state_made_anew_not_written, _run),
+    Mutant("state of the first layout made anew once", _one_step_of_a_chain, _run),
+    Mutant("state made anew of a step that begins anew", _made_anew_though_it_begins_anew, _run),
 )
