@@ -141,7 +141,9 @@ def test_a_shard_knows_how_many_cells_it_keeps_of_each_step() -> None:
         if turn == 20:
             assert saved.bring("a", "one", "one", {"a": _grown}) == 0
         if turn == 25:
-            saved.bring("a", "two", "one", {"a": _grown})
+            heard, there = list[int](), len(saved.cells("a"))
+            saved.bring("a", "two", "one", {"a": _grown}, heard.append)
+            assert sum(heard) == there  # whoever watches hears of each cell
         saved.save(changes)
         assert saved.kept == BucketState(state, 3).kept == kept(state), turn
     assert forget_steps(state, ["a"])["a"] > 0

@@ -350,12 +350,18 @@ class BucketState:
         )
 
     def bring(
-        self, step: str, form: str, before: str, remakers: Mapping[str, Callable[[str, bytes], bytes]]
+        self,
+        step: str,
+        form: str,
+        before: str,
+        remakers: Mapping[str, Callable[[str, bytes], bytes]],
+        on_work: Callable[[int], None] = lambda calls: None,
     ) -> int:
         """Have the saved cells of a step be of a form; returns how many could not be made of it, and went.
 
         before: their form where the shard has noted none; remakers: by the names under which it has such
-        cells, what makes one of this form of a former form and its cell; may raise `SchemaError`.
+        cells, what makes one of this form of a former form and its cell; may raise `SchemaError`. on_work:
+        called before each bucket with how many cells it has.
         """
         former, self._place.forms[step] = self._place.forms.get(step, before), form
         lost = 0
@@ -364,6 +370,7 @@ class BucketState:
                 cells = self._bucket(number).get(name)
                 if not cells:
                     continue
+                on_work(len(cells))
                 for key, cell in list(cells.items()):
                     try:
                         cells[key] = remakers[name](former, cell)

@@ -150,7 +150,7 @@ class EmbeddedFragment:
                 continue
             before = self._forms.get(step.id, task.form)
             ways = remakers(step.id, partial(task.migrated, step.id))
-            if went := saved.bring(step.id, task.form, before, ways):
+            if went := saved.bring(step.id, task.form, before, ways, self._on_work):
                 lost[step.id] = went
         if lost:
             self._on_lost(label, lost)

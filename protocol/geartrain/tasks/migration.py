@@ -10,6 +10,7 @@ Pure, but for what a user's function does.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -68,15 +69,14 @@ def migrated(step: str, task: Task[Any, Any], form: str, cell: bytes, *, timed: 
     `SchemaError` for a cell that cannot be read, where a user's function raises or makes what is no state of
     the task, and where the task keeps nothing.
     """
-    kinds = {form_of_text(text): kind for text, kind in former_states(task).items()}
-    kinds[form_of(task.state)] = task.state
+    kinds, ours = _forms(type(task))
     text = form.removesuffix(_TIMED)
     if text not in kinds:
         raise SchemaError(f"step {step!r}: its migrate does not name the type of the saved state")
     if task.state is None and not timed:
         raise SchemaError(f"step {step!r}: its task keeps nothing")
     was_timed, kept = _read(step, kinds[text], cell, was_timed=form.endswith(_TIMED))
-    if was_timed == timed and text == form_of(task.state):
+    if was_timed == timed and text == ours:
         return cell
     own = StateType(step, cell_type(task.state) if timed else task.state)
     value = kept.state if was_timed else kept
@@ -89,6 +89,16 @@ def migrated(step: str, task: Task[Any, Any], form: str, cell: bytes, *, timed: 
         setattr(whole, name, getattr(kept, name))
     whole.state = value
     return saved_cell(due_of(cell), own.save(whole))
+
+
+@lru_cache(maxsize=64)
+def _forms(kind: type[Task[Any, Any]]) -> tuple[Mapping[str, Any], str]:
+    """By its form, each type that a task's state may have had; and the form of that of now. Kept, since to
+    find them takes longer than to make a cell anew.
+    """
+    kinds = {form_of_text(type_text(former)): former for former in kind.migrate}
+    ours = form_of(kind.state)
+    return {**kinds, ours: kind.state}, ours
 
 
 def _read(step: str, kind: Any, cell: bytes, *, was_timed: bool) -> tuple[bool, Any]:
