@@ -127,7 +127,7 @@ def patch() -> None:
         reached(_RAN.get(ran, ""))
 
     Group.check_crossing = killed_check  # type: ignore[method-assign]
-    Group._hand_over = killed_hand_over  # type: ignore[method-assign]
+    Group._hand_over = killed_hand_over  # type: ignore[method-assign,assignment]
     Group._publish = killed_publish  # type: ignore[method-assign]
     HostWriter.__call__ = killed_write  # type: ignore[method-assign]
     vars(group_query)["HostSource"] = KilledSource

@@ -28,6 +28,7 @@ def test_devices_that_claim_state_in_a_bad_world_break_no_rule(seeds: list[int])
     if len(seeds) == len(SEEDS):
         assert met["cells_taken"] > len(SEEDS)
         assert met["crossings"] > len(SEEDS)
+        assert met["next_code"] > len(SEEDS) // 4
 
 
 class Quiet(ClaimingFleet):

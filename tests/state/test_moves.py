@@ -35,7 +35,7 @@ from tests.reference.two_tiers import answer_of
 from tests.reference.windows import windows_of
 
 US = timedelta(microseconds=1)
-WINDOWS = {
+WINDOWS: dict[str, Window] = {
     "tumbling": tumbling(100 * US),
     "several": tumbling(3 * US),
     "sliding": sliding(5 * US, 2 * US),

@@ -69,7 +69,8 @@ def migrated(step: str, task: Task[Any, Any], form: str, cell: bytes, *, timed: 
     `SchemaError` for a cell that cannot be read, where a user's function raises or makes what is no state of
     the task, and where the task keeps nothing.
     """
-    kinds, ours = _forms(type(task))
+    own_class: Any = type(task)
+    kinds, ours = _forms(own_class)
     text = form.removesuffix(_TIMED)
     if text not in kinds:
         raise SchemaError(f"step {step!r}: its migrate does not name the type of the saved state")

@@ -29,6 +29,7 @@ from geartrain_simulation.fleet.claiming_flow import (
     READINGS,
     TABLES,
     TOTALS,
+    CountingAnew,
     claiming_graph,
     in_order,
     rows_of_columns,
@@ -56,6 +57,8 @@ LOST, SET_BACK = "lost", "set back"
 _LAST_STOP_S = 20.0
 _TURNS = 0.6
 """How likely a life of an agent has another cut than the one before."""
+_NEXT_CODE = 0.5
+"""How likely the host goes over to code that keeps another type of state, which devices do not hear of."""
 _DOWN_POINTS = ("outbox.read", "outbox.trim", "outbox.trim done", "net.publish", "net.publish done")
 _HOST_POINTS = ("spark.plan done", "spark.give", "spark.give done", "spark.write done", "spark.commit done")
 
@@ -103,7 +106,17 @@ class ClaimingFleet(CutsFleet):
         self.outbox = OutboxBook(self.flow)
         world = self.world, self.ledger, self.platter, self.checkers, self.climate
         partitions = partitions_of(self._seed)
-        self.host = HostModel(*world, plan=self._plan, partitions=partitions, outbox=self.outbox)
+        random, later = Random(f"{self._seed}/claiming/code"), None
+        if random.random() < _NEXT_CODE:
+            later = make_mixed_plan(claiming_graph(self._source, CountingAnew), CLOUD, [EDGE])
+        self.host = HostModel(
+            *world,
+            plan=self._plan,
+            partitions=partitions,
+            outbox=self.outbox,
+            later=later,
+            gifts=random.choice((1, 2, 4)),
+        )
         return self.host
 
     def _arrange(self) -> None:
@@ -234,6 +247,7 @@ class ClaimingFleet(CutsFleet):
         if not self.loses:
             self._check_tables()
         counters = {**outcome.counters, "cells_given": self.host.cells_given}
+        counters["next_code"] = self.host.over >= 0
         counters |= {f"spools {what}": count for what, count in self.befallen.items()}
         counters["cells_taken"] = sum(book.counters.get("cells_taken", 0) for book in self.spools.values())
         return Outcome(

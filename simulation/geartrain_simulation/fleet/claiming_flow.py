@@ -6,11 +6,11 @@ above the cut reads them, so that what comes out too late or below the clock sho
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from geartrain import Context, Flow, Record, Table, Task, agg, tumbling
+from geartrain import Context, Flow, Record, State, Table, Task, agg, tumbling
 from geartrain.graph.graph import Graph
 from geartrain.planning import Plan
 from geartrain.records.batch import Batch
@@ -24,6 +24,10 @@ from geartrain_simulation.stores.segments import Row
 READINGS, TOTALS, SUMS, HOURS = "readings", "totals", "sums", "hours"
 TABLES = (SUMS, f"{HOURS}_table")
 _HOUR_US = 3_600 * SECOND_US
+
+
+def _next_hour(time: int) -> int:
+    return time // _HOUR_US * _HOUR_US + _HOUR_US
 
 
 class Hours(Record):
@@ -44,18 +48,48 @@ class Counting(Task[Reading, Total]):
         ctx.state.count += 1
         ctx.state.sum += reading.level
         ctx.emit(Total(reading.sensor, ctx.state.count, ctx.state.sum))
-        ctx.notify_at(ctx.event_time // _HOUR_US * _HOUR_US + _HOUR_US)
+        ctx.notify_at(_next_hour(ctx.event_time))
 
     def on_notify(self, time: int, ctx: Context[Total, Sums]) -> None:
         """Say the total, marked by its sign."""
         ctx.emit(Total(str(ctx.key), -ctx.state.count, ctx.state.sum))
 
 
-def claiming_graph(source: Readings) -> Graph:
+class SumsAnew(State):
+    """What later code keeps of one sensor."""
+
+    times: int = 0
+    so_far: int = 0
+
+
+def anew(sums: Sums) -> SumsAnew:
+    """The state of later code; what comes of it is the same."""
+    return SumsAnew(sums.count, sums.sum)
+
+
+class CountingAnew(Task[Reading, Total]):
+    """The same with another type of state."""
+
+    state: ClassVar[type[SumsAnew]] = SumsAnew
+    migrate: ClassVar[Mapping[Any, Callable[[Any], Any]]] = {Sums: anew}
+
+    def on_next(self, reading: Reading, ctx: Context[Total, SumsAnew]) -> None:
+        """As `Counting`."""
+        ctx.state.times += 1
+        ctx.state.so_far += reading.level
+        ctx.emit(Total(reading.sensor, ctx.state.times, ctx.state.so_far))
+        ctx.notify_at(_next_hour(ctx.event_time))
+
+    def on_notify(self, time: int, ctx: Context[Total, SumsAnew]) -> None:
+        """As `Counting`."""
+        ctx.emit(Total(str(ctx.key), -ctx.state.times, ctx.state.so_far))
+
+
+def claiming_graph(source: Readings, counting: Callable[[], Task[Reading, Total]] = Counting) -> Graph:
     """Readings, their totals by sensor to a table, and the totals of some hours to another."""
     flow = Flow("fleet")
     readings = flow.source(READINGS, source, out=Reading, partitioned_by="sensor")
-    totals = readings.key_by("sensor").process(TOTALS, Counting())
+    totals = readings.key_by("sensor").process(TOTALS, counting())
     totals.sink(SUMS, Table(SUMS))
     windows = totals.key_by("sensor", name="again").window(tumbling(timedelta(hours=6)))
     hours = windows.aggregate(HOURS, out=Hours, count=agg.count(), most=agg.max("sum")).at("cloud")

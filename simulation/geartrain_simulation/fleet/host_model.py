@@ -39,13 +39,25 @@ State = dict[tuple[int, int], dict[int, bytes]]
 class HostModel(SparkModel):
     """One flow of a host, which gives devices what they claim."""
 
-    def __init__(self, *world: Any, plan: Plan, partitions: int, outbox: OutboxBook) -> None:
+    def __init__(
+        self,
+        *world: Any,
+        plan: Plan,
+        partitions: int,
+        outbox: OutboxBook,
+        later: Plan | None = None,
+        gifts: int = 0,
+    ) -> None:
         """world: as the Spark model takes it; plan: the cloud's, for all cuts of its devices; partitions: of
-        the log.
+        the log; later: the plan of its next code, to which it goes over behind the micro-batch in which it
+        gives cells for the `gifts`-th time.
         """
         super().__init__(*world)
         self._graph, self._partitions, self._outbox = plan.graph, partitions, outbox
         self._stages = StageRun(hosted_query(plan), Random(0))
+        self._later, self._gifts = None if later is None else hosted_query(later), gifts
+        self.over = -1
+        """The first micro-batch of its next code, -1 for none yet."""
         self._codecs = {channel.id: RowCodec(channel.kind) for channel in plan.channels}
         self._state = self._kept()
         self._given, self._written = -1, -1
@@ -57,6 +69,8 @@ class HostModel(SparkModel):
         self, process: Process, random: Random, number: int, ends: Positions, entries: Sequence[Entry]
     ) -> Callable[[], None]:
         rows = [row for entry in entries for row in self._tables_of(entry)]
+        if self._later is not None and number == self.over:
+            self._stages.query = self._later
         found = self._attempt(rows, self._clocks(ends))
         after = self._kept()
         await self._effect(process, random, "spark.give")
@@ -111,6 +125,9 @@ class HostModel(SparkModel):
             stage()
             self._outbox.commit()
             self.cells_given += sum(bool(one.step) for given in of_device.values() for one in given)
+            self._gifts -= 1
+            if not self._gifts and self._later is not None:
+                self.over = number + 1
         self._given = number
 
     def _clocks(self, ends: Positions) -> dict[str, int]:

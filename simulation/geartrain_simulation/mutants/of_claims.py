@@ -13,11 +13,13 @@ from geartrain.runtime.fragment import Output
 from geartrain.state.claims import BACK, HAS, Taking
 from geartrain.state.keyed import NEVER, saved_cell
 from geartrain_cloud.ingest import content
-from geartrain_cloud.spark import claims
+from geartrain_cloud.spark import claims, embedded
 from geartrain_cloud.spark.buckets import BucketState
+from geartrain_cloud.spark.moved_state import MovedState
 from geartrain_edge.agent import claiming, epochs
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.agent.crossing import CLAIM
+from geartrain_edge.spool.sealing import Sealer
 from geartrain_simulation.fleet.claiming_fleet import LOST, SET_BACK, ClaimingFleet
 from geartrain_simulation.mutants.planting import Mutant, Patches
 
@@ -219,6 +221,36 @@ def _given_up_in_silence(patches: Patches) -> None:
     patches.replace(claiming, "_say", make)
 
 
+def _form_not_said(patches: Patches) -> None:
+    """What a device leaves does not say by which code it was kept."""
+    patches.replace(
+        Sealer, "moved", lambda right: lambda sealer, cells, forms, here: right(sealer, cells, {}, here)
+    )
+
+
+def _later_form_taken(patches: Patches) -> None:
+    """A device takes what later code has kept as if its own had."""
+
+    def make(right: Any) -> Any:
+        def take(taking: Taking, given: Any) -> None:
+            right(taking, given)
+            taking.forms.clear()
+
+        return take
+
+    patches.replace(Taking, "take", make)
+
+
+def _aside_not_made_anew(patches: Patches) -> None:
+    """A shard that goes over to other code leaves what is aside for devices as it is."""
+    patches.replace(embedded, "remakers", lambda right: lambda step, remake: {step: remake})
+
+
+def _left_not_made_anew(patches: Patches) -> None:
+    """What a device leaves is taken as it is, whatever its form."""
+    patches.replace(MovedState, "_of_now", lambda right: lambda moved, step, form, cell: cell)
+
+
 OF_CLAIMS = (
     Mutant("open claim forgotten at a start", _open_claim_forgotten, _run),
     Mutant("claim served again after it was taken", _claim_served_again, _run),
@@ -236,4 +268,8 @@ OF_CLAIMS = (
     Mutant("cells left out of what is given", _left_out, _run),
     Mutant("cells said to be there and not written", _has_without_cells, _run),
     Mutant("claim given up in silence", _given_up_in_silence, _run),
+    Mutant("form of state not said that a device leaves", _form_not_said, _run),
+    Mutant("state of later code taken by a device", _later_form_taken, _run),
+    Mutant("state aside not made anew", _aside_not_made_anew, _run),
+    Mutant("state that a device leaves not made anew", _left_not_made_anew, _run),
 )

@@ -343,7 +343,7 @@ def _made_anew_though_it_begins_anew(patches: Patches) -> None:
     def make(right: Any) -> Any:
         def changes(*args: Any, **more: Any) -> Any:
             gone, _ = right(*args, **more)
-            made = {at: new for at, new in session.migrated(*args, **more).items() if new is not None}
+            made = {at: new for at, new in crossing.migrated(*args, **more).items() if new is not None}
             return frozenset(gone) - made.keys(), made
 
         return changes
