@@ -22,7 +22,6 @@ from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.log.opening import BUSY_S, ledger_of, stopped_log, writable_ledger
 from geartrain_cloud.log.part import partition_of, segment_digest
 from geartrain_cloud.log.rows import put_terms, put_totals, read_terms, read_totals
-from geartrain_cloud.log.segment import take_segment
 from geartrain_cloud.log.tables import (
     INSERT_SEGMENT,
     LEDGER_FILE,
@@ -153,6 +152,8 @@ def _rewrite(folder: Path, name: str, device: str, term: int, reached: Callable[
 
 def _write_kept(folder: Path, held: HeldSegment, kept: Sequence[Entry], term: int) -> HeldSegment | None:
     """A durable segment of the rows of `kept`, in their order; None where there are none."""
+    from geartrain_cloud.log.segment import take_segment  # pyarrow: control starts without it
+
     path = folder / held.segment.name
     try:
         data = path.read_bytes()

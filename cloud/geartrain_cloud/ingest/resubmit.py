@@ -36,7 +36,6 @@ from geartrain_cloud.log.opening import ledger_of, stopped_log
 from geartrain_cloud.log.part import SegmentPart, partition_of, segment_digest
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.rows import read_schema
-from geartrain_cloud.log.segment import encode_segment
 from geartrain_cloud.ports import Entry, LedgerChange, StoredSegment, position_key
 
 Commit = Callable[[SqliteLedger, int, LedgerChange], Awaitable[None]]
@@ -207,6 +206,8 @@ async def _append(
     epoch: bytes,
     commit: Commit,
 ) -> Resubmitted:
+    from geartrain_cloud.log.segment import encode_segment  # pyarrow: control starts without it
+
     partition, clock = place
     ledger, disk = SqliteLedger(folder), OsDisk(folder)
     try:

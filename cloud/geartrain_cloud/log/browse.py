@@ -16,7 +16,6 @@ from geartrain.records.event_time import START_OF_TIME
 from geartrain.records.letters import Letter
 from geartrain.schema import RowCodec
 from geartrain_cloud.errors import AbsentError
-from geartrain_cloud.log.arrow import from_table
 from geartrain_cloud.log.opening import ledger_of
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.rows import read_quarantined, read_resubmitted
@@ -172,6 +171,8 @@ def quarantined(folder: Path, number: int | None = None) -> list[HeldBatch]:
 
 def letters(folder: Path, flow: str | None = None) -> Iterator[LoggedLetter]:
     """The dead letters in the log, in its order; raises `LedgerError`."""
+    from geartrain_cloud.log.arrow import from_table  # pyarrow, which the rest here does without
+
     reader = LogReader(folder)
     query = SELECT_ENTRIES + "WHERE channel = ? AND segment <> '' AND (? IS NULL OR flow = ?) "
     with ledger_of(folder) as ledger:

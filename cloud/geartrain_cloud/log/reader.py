@@ -13,9 +13,7 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from geartrain.errors import LedgerError
 from geartrain.graph.graph import CLAIMS, STATE
@@ -23,7 +21,6 @@ from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import Schema
 from geartrain_cloud.log.opening import has_tables, ledger_of
 from geartrain_cloud.log.rows import read_renumbered, read_schema, read_terms, read_totals
-from geartrain_cloud.log.segment import open_segment
 from geartrain_cloud.log.tables import (
     AT_PLACE,
     LEDGER_FILE,
@@ -35,6 +32,9 @@ from geartrain_cloud.log.tables import (
     read_segment,
 )
 from geartrain_cloud.ports import AckCursor, Entry, EntryKind, partition_of_key, position_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _SEGMENTS_HELD = 8
 
@@ -311,6 +311,8 @@ class LogReader:
         return sums
 
     def _segment(self, name: str) -> pa.Table:
+        from geartrain_cloud.log.segment import open_segment  # pyarrow: who reads entries alone needs none
+
         with self._lock:
             if name not in self._segments:
                 self._segments[name] = open_segment(self.folder / name, self._digest(name))[1]
