@@ -10,8 +10,6 @@ import json
 import os
 import re
 import ssl
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +25,7 @@ from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
 from geartrain_cloud.broker import free_port
 from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform.places import PlatformPlaces, read_report, write_report
+from tests import forked
 from tests.bundles.test_repository import files_of
 from tests.control.enrolled import Key
 from tests.control.platform_client import Client, control_process
@@ -76,15 +75,7 @@ class World:
             "GEARTRAIN_KEYS": str(self.folder / "keys" / by),
             "GEARTRAIN_STATE": str(self.folder / "state"),
         }
-        done = subprocess.run(
-            [sys.executable, "-m", "geartrain_client.cli", *arguments],
-            env={**os.environ, **own},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            cwd=self.folder,
-        )
+        done = forked.run(forked.GEAR, arguments, environment={**os.environ, **own}, folder=self.folder)
         assert done.returncode == code, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         return " ".join((done.stdout + done.stderr).split())

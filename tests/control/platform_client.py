@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import signal
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,8 +15,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
+from tests import forked
 from tests.control.contract import check_answer
 from tests.waiting import WAIT_S
+
+Program = subprocess.Popen[bytes] | forked.Forked
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,7 @@ class Client:
         return status, value["error"]["code"], sentence
 
 
-def client_of(
-    state: Path, timeout_s: float = WAIT_S, process: subprocess.Popen[bytes] | None = None
-) -> Client:
+def client_of(state: Path, timeout_s: float = WAIT_S, process: Program | None = None) -> Client:
     """A client of the control that runs on the state folder, once it answers."""
     places, deadline = PlatformPlaces(state), time.monotonic() + timeout_s
     while True:
@@ -101,12 +99,12 @@ def client_of(
 
 
 @contextmanager
-def control_process(state: Path) -> Iterator[tuple[subprocess.Popen[bytes], Client]]:
+def control_process(state: Path) -> Iterator[tuple[forked.Forked, Client]]:
     """A gear-control of its own on the state folder."""
-    command = [sys.executable, "-m", "geartrain_cloud.control.main", "--state", str(state)]
-    with subprocess.Popen(command, start_new_session=True) as process:
-        try:
-            yield process, client_of(state, process=process)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+    process = forked.start(forked.CONTROL, ["--state", str(state)])
+    try:
+        yield process, client_of(state, process=process)
+    finally:
+        if process.poll() is None:
+            process.kill_group()
+        process.wait()
