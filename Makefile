@@ -14,6 +14,9 @@ FLOWS ?= 1000
 STATES ?= 32000
 INPUTS ?= 1000000
 
+# Where it is set, each process that starts would compile anew all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-traffic test lint dist proofs proofs-long faults recovery kills flash-proof kafka-proof seeds revisions states fuzz interpreters bench check clean distclean
 
