@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
@@ -164,6 +168,47 @@ def test_a_device_that_never_had_the_app_begins_with_its_history(world: World) -
     world.store.devices.add("d1", {"kind": "room"}, local=True)
     assert [one.device_options["d1"] for one, _ in world.store.desired.wanted_on("d1")]
     assert world.backfill(name, dry_run=True)[1]["way"] == "apart", "it has the app now"
+
+
+def parquet(columns: dict[str, Any]) -> tuple[str, bytes]:
+    """A Parquet file, and its name as history."""
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), out)
+    content = out.getvalue().to_pybytes()
+    return f"{hashlib.sha256(content).hexdigest()}.parquet", content
+
+
+def test_a_parquet_file_is_read_as_lines_with_the_same_rows(world: World) -> None:
+    begin, ns = datetime(2026, 1, 1, tzinfo=UTC), pa.timestamp("ns", "Europe/Vienna")
+    times = [begin + timedelta(minutes=minute, microseconds=minute) for minute in range(7_000)]
+    rows: dict[str, Any] = {
+        "time": pa.array(times, ns),
+        "sensor": pa.array([f"ü{n % 3}" for n in range(7_000)]).dictionary_encode(),
+        "celsius": [n / 3 for n in range(7_000)],
+    }
+    name, content = parquet(rows)
+    assert world.put(content[:50], name, size=len(content))[1] == {"bytes": 50, "whole": False}
+    assert world.put(content[50:], name, 50, len(content))[1] == {"bytes": len(content), "whole": True}
+    status, answer = world.backfill(name)
+    assert (status, answer["way"], answer["is_new"]) == (202, "before", True)
+    (file,) = world.app().device_options["d1"]["readings"]["history"]["files"]
+    (kept,) = Path(file).parent.iterdir()
+    assert (str(kept), kept.suffix, kept.stat().st_mode & 0o777) == (file, ".jsonl", 0o600)
+    lines = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()]
+    assert [datetime.fromisoformat(one["time"]) for one in lines] == times
+    assert [(one["sensor"], one["celsius"]) for one in lines] == [(f"ü{n % 3}", n / 3) for n in range(7_000)]
+    assert world.ask("GET", f"/apps/heat/history/{name}")[1]["whole"]
+    assert world.put(content, name)[1]["whole"]
+    assert world.backfill(name)[1]["is_new"] is False
+
+
+def test_a_parquet_file_that_is_none_is_refused_and_changes_nothing(world: World) -> None:
+    damaged = b"PAR1 and no more"
+    name = f"{hashlib.sha256(damaged).hexdigest()}.parquet"
+    world.put(damaged, name)
+    assert world.refusal(name).startswith("the file cannot be read as Parquet: ")
+    assert "CSV and other forms cannot be one history" in world.refusal(name, named(CSV))
+    assert world.app().device_options == {}
 
 
 def test_a_file_goes_with_the_last_app_that_names_it_when_that_is_purged(

@@ -26,8 +26,10 @@ from geartrain_client.terminal.screen import ProgressLine, notices, print_json, 
 PIECE_BYTES = 1 << 20
 PIECE_S = 60.0
 """How long the platform may take for a piece."""
+WHOLE_S = 660.0
+"""The same for all of it: Parquet files are read then."""
 _LETTERS = "dead_letters"
-_FORMS = (".csv", ".jsonl", ".csv.gz", ".jsonl.gz")
+_FORMS = (".csv", ".jsonl", ".csv.gz", ".jsonl.gz", ".parquet")
 
 
 class _Standing(msgspec.Struct):
@@ -76,7 +78,7 @@ def backfill_app(platform: Platform, app: str, wishes: BackfillWishes) -> None:
     if found.is_new:
         for name, file in zip(names, wishes.files, strict=True):
             _send(platform, app, name, file)
-        asked = platform.change("POST", path, body, PIECE_S)
+        asked = platform.change("POST", path, body, WHOLE_S)
         made = answer_as(_Made, asked)
         if made.way != found.way:
             raise FailedError(f"it has become another way meanwhile: {_way(made, wishes.device)}")
@@ -131,7 +133,9 @@ def _name(path: Path) -> str:
     """The name of a file on the platform; raises `ConfigError`."""
     form = next((form for form in _FORMS if path.name.endswith(form)), "")
     if not form:
-        raise ConfigError(f"--file {path}: call it .csv or .jsonl, or so with .gz behind it, as what it is")
+        raise ConfigError(
+            f"--file {path}: call it .csv, .jsonl or .parquet, as what it is, or .csv.gz or .jsonl.gz"
+        )
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -345,7 +345,7 @@ def backfill(
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="The device that they are of.")],
     files: Annotated[
         list[Path],
-        typer.Option("--file", metavar="FILE", help="CSV or JSON lines, plain or gzip; may be repeated."),
+        typer.Option("--file", metavar="FILE", help="CSV, JSON lines or Parquet; may be repeated."),
     ],
     time: Annotated[
         str, typer.Option("--time", metavar="COLUMN", help="Where a row has its event time.")

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from geartrain.errors import GeartrainError
@@ -21,7 +23,13 @@ from geartrain.operators.source import ENABLED, HISTORY
 from geartrain_cloud.control.checking import Question as Check
 from geartrain_cloud.control.history_files import PIECE_BYTES_MAX, HistoryFiles
 from geartrain_cloud.control.updating import Updates
-from geartrain_cloud.control_store.errors import ConflictError, FlowRefusedError, InvalidError, NotFoundError
+from geartrain_cloud.control_store.errors import (
+    ConflictError,
+    FlowRefusedError,
+    InvalidError,
+    NotFoundError,
+    UnavailableError,
+)
 from geartrain_cloud.control_store.idempotency import Answer
 from geartrain_cloud.control_store.model import Instance, Options, Outline, Submission, merged
 from geartrain_cloud.control_store.names import APP_CHARS_MAX
@@ -29,8 +37,12 @@ from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.rest import answers
 from geartrain_cloud.rest.requests import BackfillBody, PieceQuery, body_of, key_of, query_of
 from geartrain_cloud.rest.routes import Bytes, route
+from geartrain_cloud.short_process import run_short
 
 BEFORE, APART = "before", "apart"
+PARQUET_S = 600.0
+"""How long a Parquet file may take to be read."""
+_ANSWER_BYTES_MAX = 1 << 16
 _DIGEST_CHARS = 8
 _PLACE = f"_history_{'0' * _DIGEST_CHARS}"
 
@@ -192,8 +204,33 @@ class Backfills:
         return outline, checked.options
 
     async def _whole(self, body: BackfillBody) -> None:
+        """Have all files be there, as agents read them; raises `ConflictError`."""
         for one in body.files:
-            await asyncio.to_thread(self._files.whole, one)
+            found = await asyncio.to_thread(self._files.whole, one)
+            brought, lines = self._files.brought(one), self._files.path(one)
+            if found != lines:
+                await _lines_of(found, lines)
+            if brought != lines:
+                brought.unlink(missing_ok=True)
+
+
+async def _lines_of(parquet: Path, lines: Path) -> None:
+    """Write the rows of a Parquet file as lines; raises `ConflictError` and `UnavailableError`."""
+    question = msgspec.json.encode({"file": str(parquet), "lines": str(lines)})
+    try:
+        ended = await run_short(
+            "geartrain_cloud.control.parquet_lines", question, PARQUET_S, _ANSWER_BYTES_MAX
+        )
+    except TimeoutError:
+        raise UnavailableError(
+            f"the Parquet file was not read within {PARQUET_S:g} s: bring it in as several smaller ones"
+        ) from None
+    except OSError as error:
+        raise UnavailableError(f"no process can be started: {error.strerror or error}") from None
+    if ended.code != 0 or not ended.answer:
+        raise UnavailableError(f"what reads the Parquet file ended with {ended.code}{ended.last_line}")
+    if "refused" in (said := msgspec.json.decode(ended.answer)):
+        raise ConflictError(said["refused"])
 
 
 def _check(instance: Instance, body: BackfillBody) -> None:
@@ -209,10 +246,10 @@ def _check(instance: Instance, body: BackfillBody) -> None:
         )
     if sources[body.source].devices == IN_CLOUD or body.device == CLOUD_DEVICE:
         raise InvalidError(f"source: {body.source} is read in the cloud, and not on devices")
-    forms = {one.partition(".")[2].removesuffix(".gz") for one in body.files}
+    forms = {one.partition(".")[2].removesuffix(".gz").replace("parquet", "jsonl") for one in body.files}
     if len(forms) > 1:
         raise InvalidError(
-            "files: CSV and JSON lines cannot be one history: bring them in one after the other"
+            "files: CSV and other forms cannot be one history: bring them in one after the other"
         )
 
 

@@ -23,7 +23,8 @@ from geartrain_cloud.control_store.model import Instance
 PIECE_BYTES_MAX = 2 << 20
 FREE_BYTES = 1 << 30
 """Of the disk that stay free."""
-_NAME = re.compile(r"[0-9a-f]{64}\.(csv|jsonl)(\.gz)?")
+_NAME = re.compile(r"[0-9a-f]{64}\.((csv|jsonl)(\.gz)?|parquet)")
+_PARQUET, _LINES = ".parquet", ".jsonl"
 
 
 class HistoryFiles:
@@ -33,17 +34,26 @@ class HistoryFiles:
         self._folder = folder
 
     def path(self, name: str) -> Path:
-        """Where a whole file of this name is, or would be; raises `InvalidError` for what is no name."""
+        """Where agents read a whole file of this name, or would; raises `InvalidError` for what is no name.
+
+        That of a Parquet file has its rows as JSON lines.
+        """
+        brought = self.brought(name)
+        return brought.with_suffix(_LINES) if brought.suffix == _PARQUET else brought
+
+    def brought(self, name: str) -> Path:
+        """Where a whole file of this name is as it came, or would be; raises as `path`."""
         if not _NAME.fullmatch(name):
             raise InvalidError(
-                "a history is named by the SHA-256 of its file, and .csv or .jsonl, or .gz behind it"
+                "a history is named by the SHA-256 of its file, and .csv, .jsonl or .parquet, or .gz behind "
+                "one of the first two"
             )
         return self._folder / name
 
     def standing(self, name: str) -> tuple[int, bool]:
         """How many bytes of the file are there, and whether it is whole."""
-        path = self.path(name)
-        for one, whole in ((path, True), (_part(path), False)):
+        brought = self.brought(name)
+        for one, whole in ((brought, True), (self.path(name), True), (_part(brought), False)):
             if one.exists():
                 return one.stat().st_size, whole
         return 0, False
@@ -60,7 +70,7 @@ class HistoryFiles:
             make_private_folder(self._folder)
             if shutil.disk_usage(self._folder).free < FREE_BYTES + len(content):
                 raise StoreError("the disk of the platform has no room for more history: make some")
-            part = _part(self.path(name))
+            part = _part(self.brought(name))
             is_new = not part.exists()
             with open(part, "ab", opener=_private) as file:
                 file.write(content)
@@ -74,8 +84,8 @@ class HistoryFiles:
 
     def finish(self, name: str) -> None:
         """The file has come as a whole. Raises `ConflictError`, and drops it, where its digest is another."""
-        path = self.path(name)
-        if path.exists():
+        path = self.brought(name)
+        if path.exists() or self.path(name).exists():
             return
         part = _part(path)
         try:
@@ -92,11 +102,13 @@ class HistoryFiles:
             raise StoreError(f"the history cannot be kept: {error.strerror or error}") from None
 
     def whole(self, name: str) -> Path:
-        """The path of a whole file; raises `ConflictError` where it has not come."""
-        path = self.path(name)
-        if not path.exists():
-            raise ConflictError("the history has not come as a whole: send it first, as gear backfill does")
-        return path
+        """The path of a whole file, of a Parquet file as it came where agents cannot read it yet; raises
+        `ConflictError` where it has not come.
+        """
+        for path in (self.path(name), self.brought(name)):
+            if path.exists():
+                return path
+        raise ConflictError("the history has not come as a whole: send it first, as gear backfill does")
 
     def remove(self, paths: Collection[str]) -> None:
         """Remove these files, which no app names any more; what cannot be removed goes with a later purge."""
