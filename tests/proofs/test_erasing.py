@@ -9,18 +9,23 @@ import csv
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from geartrain_cloud.broker import free_port
 from geartrain_cloud.platform.places import PlatformPlaces
 from geartrain_cloud.platform.runs import runs_with_tables, served_run
 from tests.control.platform_client import client_of
 from tests.drawing import drawn
+from tests.proofs.test_open_platform import join, running
 from tests.proofs.test_platform import gear, until, until_ended
 from tests.supervisor.test_up import is_alive, pids, platform
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -182,6 +187,53 @@ def test_a_device_goes_out_of_a_running_platform_that_is_killed_meanwhile(
             purged(process, state, deaths, others)
     held = {path for path in state.rglob("*") if path.is_file() and GONE.encode() in path.read_bytes()}
     assert held == set()
+
+
+@pytest.mark.long
+@pytest.mark.mosquitto
+def test_a_device_elsewhere_that_was_away_removes_what_it_keeps_as_it_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GEARTRAIN_KEYS", str(tmp_path / "keys"))
+    subprocess.run([sys.executable, "-m", "geartrain_client.cli", "key", "new"], check=True, timeout=WAIT_S)
+    (tmp_path / "heat.py").write_text(FLOW, encoding="utf-8")
+    files = {name: tmp_path / f"{name}.csv" for name in ("d1", "d2")}
+    write_readings(files["d1"], GONE, 20.0)
+    others = write_readings(files["d2"], STAYS, 0.0)
+    own = [f"--device-set={name}:readings.path={path}" for name, path in files.items()]
+    state, kept = tmp_path / "state", tmp_path / "devices" / "d1" / "state"
+    state.mkdir()
+    fleet = f'[fleet]\naddress = "localhost"\nmqtt_port = {free_port()}\ndevice_port = {free_port()}\n'
+    (state / "platform.toml").write_text(fleet)
+
+    def still_held() -> list[Path]:
+        return [*kept.rglob("heat.1")]
+
+    with platform(state) as process:
+        client = client_of(state)
+        device = join(state, "d1", tmp_path / "devices")
+        gear(state, "device", "add", "d2", "--local")
+        with running(device, tmp_path):
+            gear(state, "submit", "heat:flow", "--devices", "all", "--cut", "cloud", "--no-wait", *own)
+            until_ended(client, "heat")
+        assert still_held()
+        gear(state, "device", "purge", "d1", "--yes", "--no-wait")
+        until(lambda: client.get("/devices/d1/purge")["step"] == "done", "the end of the purge")
+        said = client.get("/devices/d1/purge")["not_reached"]
+        assert any(one.startswith("the disk of d1, until it is heard of") for one in said)
+        assert client.get("/apps/heat/tables/kept?limit=1000")["rows"] == sorted(others)
+        with running(device, tmp_path):
+            until(lambda: not still_held(), "what the device removes")
+            until(
+                lambda: (
+                    not any("the disk of d1" in one for one in client.get("/devices/d1/purge")["not_reached"])
+                ),
+                "that the device has said so",
+            )
+        stop(process, state)
+    assert not any(GONE.encode() in path.read_bytes() for path in kept.rglob("*") if path.is_file())
+    assert files_with(state, GONE) == set()
 
 
 def purged(process: Any, state: Path, deaths: Sequence[str], others: list[list[Any]]) -> None:
