@@ -43,7 +43,7 @@ _RAN = {"update": "rows written", "leaving": "written", "coming": "taken"}
 
 def reached(point: str) -> None:
     """Kill the host where `point` is the one."""
-    if os.environ.get(POINT) == point:
+    if point and os.environ.get(POINT) == point:
         os.killpg(int(os.environ[GROUP]), signal.SIGKILL)
         time.sleep(60)  # a worker of Spark's is in a group of its own, and ends when Java is gone
 

@@ -43,8 +43,8 @@ BUCKETS = 64
 """Of each slot: a record has one of them written anew."""
 HOT = 50
 """Sensors of which records come after all had one."""
-EVERY_S, AROUND_S = 0.05, 5.0
-"""Between two records of the measured runs, and how long these come before and behind what is measured."""
+EVERY_S, AROUND = 0.05, 6
+"""Between two records of the measured runs; commits of the tables before and behind what is measured."""
 
 Row = tuple[str, int, bytes, int]
 
@@ -171,10 +171,12 @@ def killed_at_each(heavy: Heavy, points: Sequence[str]) -> None:
     assert int(str(heavy.status("state_bytes"))) >= heavy.sensors * PAD_BYTES
 
 
-def fed(heavy: Heavy, done: Callable[[], bool]) -> list[float]:
-    """When the tables got something, monotonic seconds, while records come one by one until `done`."""
+def fed(heavy: Heavy, done: Callable[[], bool], least: int = 0) -> list[float]:
+    """When the tables got something, monotonic seconds, while records come one by one until `done`, and for
+    so many commits at the least.
+    """
     found, newest, due_s = list[float](), None, time.monotonic()
-    while not done():
+    while not done() or len(found) < least:
         if time.monotonic() >= due_s:
             heavy.append(1)
             due_s += EVERY_S
@@ -189,14 +191,9 @@ def fed(heavy: Heavy, done: Callable[[], bool]) -> list[float]:
 
 def pause_s(heavy: Heavy, begin: Callable[[], None], done: Callable[[], bool]) -> tuple[float, float]:
     """The longest time between two commits of the tables while something is done, and the median before."""
-
-    def around() -> list[float]:
-        until_s = time.monotonic() + AROUND_S
-        return fed(heavy, lambda: time.monotonic() > until_s)
-
-    before = around()
+    before = fed(heavy, lambda: True, AROUND)
     begin()
-    behind = fed(heavy, done) + around()
+    behind = fed(heavy, done) + fed(heavy, lambda: True, AROUND)
     usual = statistics.median(end - start for start, end in pairwise(before))
     return max(end - start for start, end in pairwise([before[-1], *behind])), usual
 
