@@ -27,6 +27,7 @@ from geartrain_simulation.fleet.leaving_fleet import LeavingFleet
 from geartrain_simulation.fleet.program_fleet import ProgramFleet
 from geartrain_simulation.fleet.revision_fleet import RevisionFleet
 from geartrain_simulation.fleet.roster_fleet import RosterFleet
+from geartrain_simulation.fleet.source_fleet import SourceFleet
 from geartrain_simulation.machine.broker import SimBroker
 from geartrain_simulation.machine.world import World
 
@@ -57,6 +58,7 @@ WORLDS: dict[str, Callable[[int], Simulated]] = {
     "leaving": LeavingFleet,
     "claiming": ClaimingFleet,
     "revision": RevisionFleet,
+    "source": SourceFleet,
 }
 """The kinds of worlds, by their names on the command line."""
 USUAL = "fleet"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from geartrain.graph.graph import DEAD_LETTERS, LATE
 from geartrain.ports import SplitProgress, SpoolCommit, SpooledBatch
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.schema import ColumnBatch, Schema
@@ -81,6 +82,8 @@ class Accepted:
         self._schemas: dict[str, Schema] = {}
         self._oldest: dict[tuple[bytes, int], tuple[str, int]] = {}
         self._watermarks: dict[tuple[SpoolBook, bytes], dict[tuple[str, str], int]] = {}
+        self._named: dict[tuple[SpoolBook, bytes], set[str]] = {}
+        """The sources of the last header."""
         self._is_lost = False
         self._starts: dict[bytes, dict[str, int]] = {}
 
@@ -151,13 +154,18 @@ class Accepted:
         return header
 
     def _go_on(self, spool: SpoolBook, header: Header) -> None:
-        """What a device has promised of its event times holds for its whole epoch, over all its restarts."""
+        """What a device has promised of its event times holds for its whole epoch, over all restarts. Only
+        the channels of the system go back where a header names a source more, since they lie below all.
+        """
         watermarks = self._watermarks.setdefault((spool, spool.epoch), {})
         has = {step for step, _ in header.positions}
         said = [("channel", *mark) for mark in header.watermarks.items()]
         said += [("source", *mark) for mark in header.source_watermarks.items()]
+        comes = header.source_watermarks.keys() - self._named.get((spool, spool.epoch), set())
+        self._named[spool, spool.epoch] = set(header.source_watermarks)
         for what, name, watermark in said:
-            if watermark < watermarks.get((what, name), watermark):
+            may_go_back = bool(comes) and what == "channel" and name in (DEAD_LETTERS, LATE)
+            if watermark < watermarks.get((what, name), watermark) and not may_go_back:
                 detail = f"{self.device} sets that of {what} {name} back to {watermark} in batch {header.seq}"
                 self._breach("watermark", detail)
             if what == "source" and watermark == END_OF_TIME and name not in has:

@@ -105,6 +105,23 @@ def _poll(rows: list[tuple[int, Reading | None]], start: int, end: int) -> Read:
     return Read(values, times, numbers, start + len(part), bad, ended=start + len(part) == len(rows))
 
 
+class Doors(Readings):
+    """A further source of so many rows by device, none of them bad."""
+
+    def open(self, device: str, step: str, out: type[Reading]) -> Sequence[Split]:
+        """One split of a device that has rows."""
+        if device not in self.records:
+            return []
+        rows: list[tuple[int, Reading | None]] = list(doors_of(self, device))
+        return [_Recorded(f"{device}/{step}", rows, self.pause_s_max)]
+
+
+def doors_of(source: Doors, device: str) -> list[tuple[int, Reading]]:
+    """(event time, reading) of each row of a device."""
+    rows = rows_of(source.seed, device, source.records[device])
+    return [(time, reading or Reading(f"{device}-0", 0)) for time, reading in rows]
+
+
 class _Recorded:
     out_of_orderness_us = 0
 
@@ -115,7 +132,10 @@ class _Recorded:
     async def read(self, position: int, limit: int) -> Read:
         """Some of the rows from `position` on, at times none."""
         await asyncio.sleep(self._random.uniform(0, self._pause_s_max))
-        return _poll(self._rows, position, position + self._random.randint(0, min(limit, 8)))
+        end = position + self._random.randint(0, min(limit, 8))
+        if not current_node().comes_to_ends:
+            end = max(position, min(end, len(self._rows) - 1))
+        return _poll(self._rows, position, end)
 
     async def close(self) -> None:
         """Nothing to release."""

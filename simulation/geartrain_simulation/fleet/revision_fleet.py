@@ -37,6 +37,7 @@ from geartrain_simulation.fleet.devices import Device
 from geartrain_simulation.fleet.fleet import Fleet, Outcome
 from geartrain_simulation.fleet.readings import Readings, expected_rows
 from geartrain_simulation.fleet.revision_flow import (
+    Form,
     Leg,
     draw_forms,
     expected,
@@ -65,9 +66,12 @@ _LOOK_S = 0.1
 class RevisionFleet(Fleet):
     """One run."""
 
+    stale_p = 0.08
+    """How likely a life runs a former revision."""
+
     def __init__(self, seed: int) -> None:
         self._random = random = Random(f"{seed}/revisions")
-        self.forms, self._pause_s = draw_forms(seed), random.choice((0.6, 1.0, 1.5))
+        self.forms, self._pause_s = self._drawn_forms(seed), random.choice((0.6, 1.0, 1.5))
         self.roster, self._lives = RosterBook(), dict[str, int]()
         devices = [_drawn(seed, number) for number in range(1, random.choice((1, 2, 2, 3)) + 1)]
         self._newest = {device.name: 1 for device in devices}
@@ -106,6 +110,10 @@ class RevisionFleet(Fleet):
         self.ledger.on_commit = heard
 
     # What there is
+
+    def _drawn_forms(self, seed: int) -> list[Form]:
+        """The revisions."""
+        return draw_forms(seed)
 
     def _graph(self) -> Graph:
         records = {device.name: device.records for device in self.devices}
@@ -194,12 +202,15 @@ class RevisionFleet(Fleet):
     def _revise(self, number: int) -> None:
         """The roster names the revision; sometimes ingest dies over it."""
         self.world.note("world", "revision", f"{number} {self.forms[number - 1]}")
-        document = with_fields(self._document, channels=self._channels(number), revision=number)
-        self.roster.put(self.flow, document)
+        self.roster.put(self.flow, self._document_of(number))
         if self._random.random() < 0.4:
             point, nth = self._random.choice(LOG_POINTS), self._random.randint(1, 3)
             self.world.nodes[INGEST].kill_at_next(nth, point, power=self._random.random() < 0.5)
         self._wait(number)
+
+    def _document_of(self, number: int) -> RosterDocument:
+        """What the roster says from a revision on."""
+        return with_fields(self._document, channels=self._channels(number), revision=number)
 
     def _wait(self, number: int) -> None:
         """Tell the devices once the log has brought the revision, and the data centre has gone over."""
@@ -235,7 +246,7 @@ class RevisionFleet(Fleet):
         """What the next life of a node runs: the newest that it was told, seldom one of before."""
         life = self._lives[node] = self._lives.get(node, 0) + 1
         number, random = self._newest[node], Random(f"{self._seed}/{node}/{life}/stale")
-        if number > 1 and random.random() < 0.08:
+        if number > 1 and random.random() < self.stale_p:
             number, self.stale = random.randrange(1, number), self.stale + 1
         self.world.note(node, "revision", str(number))
         one = self.versions[number - 1]

@@ -18,7 +18,7 @@ from geartrain.graph.graph import Graph
 from geartrain.planning import Plan, make_plan
 from geartrain.revision import revision_of
 from geartrain.revision.change import change_of
-from geartrain_simulation.fleet.readings import Reading, Readings, Total, rows_of
+from geartrain_simulation.fleet.readings import Doors, Reading, Readings, Total, rows_of
 from geartrain_simulation.stores.segments import Row
 
 HIGH = 20
@@ -140,7 +140,8 @@ def is_high(reading: Reading) -> bool:
 @dataclass(frozen=True, slots=True)
 class Form:
     """Which steps a revision has on its devices. factor: of the sums, 0 where there are none; layout: of
-    their state, if they are not wide; reset: steps that begin anew with it, by a person's word.
+    their state, if they are not wide; doors: whether there is a second source; reset: steps that begin anew
+    with it, by a person's word.
     """
 
     factor: int = 1
@@ -149,12 +150,14 @@ class Form:
     high: bool = False
     levels: bool = True
     layout: int = 0
+    doors: bool = False
     reset: frozenset[str] = field(default_factory=frozenset)
 
     @property
     def channels(self) -> frozenset[str]:
         """Those that rows come by."""
         has = {"sums": self.factor, "counts": self.counts, "high": self.high, "readings": self.levels}
+        has["doors"] = self.doors
         return frozenset(channel for channel, is_there in has.items() if is_there)
 
     def begins_anew(self, step: str, before: Form) -> bool:
@@ -203,13 +206,19 @@ def _drawn(random: Random) -> Form:
 
 
 def make_versions(forms: Sequence[Form], source: Readings) -> list[Version]:
-    """The revisions from the first on; what each drops is found as control finds it."""
+    """The revisions from the first on; what each drops is found as control finds it. Control would let live
+    sources come alone, so it is not asked about the second one, which comes to an end as each run does.
+    """
     versions: list[Version] = []
     for number, form in enumerate(forms, 1):
         plan, drops = make_plan(graph_of(form, source), "edge"), dict[str, int]()
         if versions:
             before = versions[-1]
-            change = change_of(revision_of("", before.plan), revision_of("", plan), form.reset)
+            was, now = (
+                revision_of("", make_plan(graph_of(replace(one, doors=False), source), "edge"))
+                for one in (before.form, form)
+            )
+            change = change_of(was, now, form.reset)
             if change.refusals:
                 raise AssertionError(f"control would refuse {form} behind {before.form}: {change.refusals}")
             drops = {**before.drops, **dict.fromkeys(change.drops, number)}
@@ -231,7 +240,15 @@ def graph_of(form: Form, source: Readings) -> Graph:
         readings.filter(is_high, name="high").sink("to_high", Table("high"))
     if form.levels:
         readings.sink("to_levels", Table("levels"))
+    if form.doors:
+        doors = flow.source("doors", doors_beside(source), out=Reading)
+        doors.sink("to_doors", Table("doors"))
     return flow.graph()
+
+
+def doors_beside(source: Readings) -> Doors:
+    """The second source of the flow."""
+    return Doors(seed=source.seed + 1, records=source.records, pause_s_max=source.pause_s_max)
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,8 @@ class Node:
         self._doomed: dict[tuple[str, int], bool] = {}
         self._reached: dict[str, int] = {}
         self.finished: asyncio.Future[None] = world.loop.create_future()
+        self.comes_to_ends = True
+        """Whether what its program reads may come to its end."""
         self.start_again = True
         """Whether somebody starts it after a crash."""
 

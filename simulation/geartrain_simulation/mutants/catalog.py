@@ -15,6 +15,7 @@ from geartrain_simulation.mutants.of_life import OF_LIFE
 from geartrain_simulation.mutants.of_programs import OF_PROGRAMS
 from geartrain_simulation.mutants.of_revisions import OF_REVISIONS
 from geartrain_simulation.mutants.of_rosters import OF_ROSTERS
+from geartrain_simulation.mutants.of_sources import OF_SOURCES
 from geartrain_simulation.mutants.of_welcomes import OF_WELCOMES
 
 MUTANTS = {
@@ -34,5 +35,6 @@ MUTANTS = {
         *OF_CLAIMS,
         *OF_REVISIONS,
         *OF_WELCOMES,
+        *OF_SOURCES,
     )
 }
