@@ -94,7 +94,8 @@ $(STAMP): requirements.txt requirements-dev.txt scripts/install $(wildcard */pyp
 	@PYTHON='$(PYTHON)' scripts/install $(VENV)
 	@touch $@
 
-# Without them tests only take longer.
+# Without them tests only take longer. Beside it pytest reads all tests, or each of its processes would compile them.
 $(CLASSES): $(STAMP)
 	@echo "geartrain: starting Spark once, so that it starts sooner for each test (half a minute)"
-	@$(BIN)/python -m tests.spark_classes || echo "geartrain: it did not start; tests go on without that" >&2
+	@$(PYTEST) --collect-only -qq tests >/dev/null 2>&1 & \
+	$(BIN)/python -m tests.spark_classes || echo "geartrain: it did not start; tests go on without that" >&2; wait
