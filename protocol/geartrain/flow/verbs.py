@@ -143,6 +143,14 @@ def check_kind(where: str, kind: Any) -> None:
         derive(kind)
     except GeartrainError as error:
         raise FlowError(f"{where}: {error}") from None
+    if not isinstance(kind, type) or not vars(kind).get("upgrade"):
+        return
+    from geartrain.schema.upgrading import check_upgrade
+
+    try:
+        check_upgrade(where, kind)
+    except SchemaError as error:
+        raise FlowError(str(error)) from None
 
 
 def check_field(where: str, kind: Any, field: str | None) -> None:

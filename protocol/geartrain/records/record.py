@@ -5,7 +5,8 @@ The first thing a user writes. Frozen and ordered by nothing but its place in th
 
 from __future__ import annotations
 
-from typing import dataclass_transform
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, dataclass_transform
 
 import msgspec
 
@@ -17,12 +18,17 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     A field may be bool, int (64 bits), float, str, bytes, datetime, `Annotated[Decimal, Digits(12, 2)]`, an
     Enum, a list, dict, tuple or another record. `Any` is one untyped column. Each of them may be `| None`.
 
+    upgrade: by each former type of these records, a function that makes a later one of such a record. For an
+    app that is updated while it runs: devices that have not gone over send the former type until they have.
+
     >>> class Quote(Record):
     ...     symbol: str
     ...     price: float
     >>> Quote("GT", 3.5).price
     3.5
     """
+
+    upgrade: ClassVar[Mapping[Any, Callable[[Any], Any]]] = {}
 
 
 class State(msgspec.Struct):

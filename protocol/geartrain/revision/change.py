@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from geartrain.errors import GeartrainError
 from geartrain.graph.graph import DEAD_LETTERS, LATE
 from geartrain.revision.differences import (
+    channel_clauses,
     differences,
     file_clauses,
     in_short,
@@ -56,7 +57,7 @@ DOWN = (
 )
 CHANNELS = (
     "devices would send other records under a known name ({}), and those that have not gone over send it as "
-    "before: give the step another id"
+    "before: name the former type in the new one's upgrade, or give the step another id"
 )
 
 What = Literal["attached", "replaced", "removed", "moved", "same"]
@@ -93,7 +94,8 @@ class TableChange(msgspec.Struct, frozen=True):
 class Change(msgspec.Struct, frozen=True):
     """From one revision to another. steps: those that differ or keep state; code: a clause for each file that
     differs; drops: the steps that lose what they have kept; refusals: why it is not to be, a sentence each;
-    crosses: what devices run or send differs, so that each of them goes over at a commit of its own.
+    crosses: what devices run or send differs, so that each of them goes over at a commit of its own;
+    upgrades: by channel, how its records differ from those that devices send before that, which are upgraded.
     """
 
     steps: tuple[StepChange, ...] = ()
@@ -102,6 +104,7 @@ class Change(msgspec.Struct, frozen=True):
     drops: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     crosses: bool = False
+    upgrades: dict[str, str] = {}
 
 
 Evolution = Callable[[str, TableForm, TableForm], tuple[str, ...]]
@@ -143,6 +146,7 @@ def change_of(
         tuple(one.step for one in steps if one.state == "dropped"),
         (*refusals, *troubles),
         bool(differ) or any(one.state == "dropped" and _runs_on_devices(one.step, was) for one in steps),
+        _upgrades(old, new) if differ else {},
     )
 
 
@@ -189,11 +193,12 @@ def _fixed(old: Revision, new: Revision) -> list[str]:
         for one, was in zip(both, (old, new), strict=True)
     ]
     bare = [replace(one, sources=()) for one in down]
-    known = {channel.id for channel in old.channels} & {channel.id for channel in new.channels}
-    common = has & {source.id for source in new.sources}
+    common, now = has & {source.id for source in new.sources}, {one.id: one for one in _upward(new)}
+    known = tuple(_of_kept(channel, common) for channel in _upward(old) if channel.id in now)
+    later = tuple(_of_kept(_as_taken(now[one.id], one), common) for one in known)
     up = [
-        replace(one, sources=(), channels=tuple(_of_kept(c, common) for c in _upward(was) if c.id in known))
-        for one, was in zip(both, (old, new), strict=True)
+        replace(one, sources=(), channels=channels)
+        for one, channels in zip(both, (known, later), strict=True)
     ]
     found = ((SOURCES, differences(*both)), (DOWN, differences(*bare)), (CHANNELS, differences(*up)))
     refusals = [sentence.format(in_short(clauses)) for sentence, clauses in found if clauses]
@@ -205,6 +210,22 @@ def _of_kept(channel: ChannelForm, sources: Collection[str]) -> ChannelForm:
     if channel.id not in (DEAD_LETTERS, LATE):
         return channel
     return replace(channel, sources=tuple(one for one in channel.sources if one in sources))
+
+
+def _as_taken(channel: ChannelForm, former: ChannelForm) -> ChannelForm:
+    """A channel with the schema of a former form of it, where it takes rows of that."""
+    return replace(channel, schema=former.schema) if channel.takes(former.schema) else channel
+
+
+def _upgrades(old: Revision, new: Revision) -> dict[str, str]:
+    """By channel, how its records differ, where those of before are made into such."""
+    now = {channel.id: channel for channel in _upward(new)}
+    both = ((one, now[one.id]) for one in _upward(old) if one.id in now)
+    return {
+        was.id: next(channel_clauses(was, later))
+        for was, later in both
+        if was.schema != later.schema and later.takes(was.schema)
+    }
 
 
 def _unfit_sources(old: Revision, new: Revision) -> list[str]:

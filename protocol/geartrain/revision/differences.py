@@ -34,7 +34,7 @@ def differences(old: Revision, new: Revision) -> list[str]:
     steps = {s.id: s for s in old.steps}, {s.id: s for s in new.steps}
     found += _members("step", steps, step_clauses)
     channels = {c.id: c for c in old.channels}, {c.id: c for c in new.channels}
-    found += _members("channel", channels, _channel)
+    found += _members("channel", channels, channel_clauses)
     found += _members("source", ({s.id: s for s in old.sources}, {s.id: s for s in new.sources}), _source)
     if old.code.files and new.code.files:
         found += file_clauses(old.code.files, new.code.files)
@@ -101,7 +101,8 @@ def step_clauses(old: StepForm, new: StepForm) -> Iterator[str]:
                 yield f"its option {name} was {_set(was)}, is now {_set(now)}"
 
 
-def _channel(old: ChannelForm, new: ChannelForm) -> Iterator[str]:
+def channel_clauses(old: ChannelForm, new: ChannelForm) -> Iterator[str]:
+    """How two channels of one id differ, a clause each."""
     if old.schema != new.schema:
         yield f"its records {_records(old.schema, new.schema)}"
     if old.sources != new.sources:

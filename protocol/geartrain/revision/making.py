@@ -44,7 +44,13 @@ def revision_of(
         flow=flow,
         steps=tuple(_step(graph, step, on_edge=step.id in edge) for step in graph.steps),
         channels=tuple(
-            ChannelForm(channel.id, channel.schema.to_json(), tuple(sorted(channel.sources)), goes_down)
+            ChannelForm(
+                channel.id,
+                channel.schema.to_json(),
+                tuple(sorted(channel.sources)),
+                goes_down,
+                upgrades=() if goes_down else _upgrades(channel.kind),
+            )
             for channel, goes_down in (*up, *down)
         ),
         sources=tuple(
@@ -91,6 +97,14 @@ def _migrates(operator: Any) -> tuple[str, ...]:
     from geartrain.tasks.migration import former_states  # it imports what tasks need
 
     return tuple(former_states(task))
+
+
+def _upgrades(kind: Any) -> tuple[str, ...]:
+    if not isinstance(kind, type) or not vars(kind).get("upgrade"):
+        return ()
+    from geartrain.schema.upgrading import former_schemas  # most flows have none
+
+    return tuple(schema.layout for schema in former_schemas(kind))
 
 
 def _input(source: Input) -> str:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from geartrain.errors import ConfigError
 from geartrain.graph.graph import Tier
 from geartrain.revision.code import Code
-from geartrain.schema import Note
+from geartrain.schema import Note, Schema
 
 FORMAT = 1
 BYTES_MAX = 4 << 20
@@ -48,8 +48,8 @@ class StepForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChannelForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A channel: the schema of its records, the sources above it, and whether it goes up or down. A channel
-    whose records change their type gets the next generation.
+    """A channel: the schema of its records, the sources above it, and whether it goes up or down. upgrades:
+    the layouts of former types of its records, of which it can make such.
     """
 
     id: Text
@@ -57,6 +57,14 @@ class ChannelForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: tuple[Text, ...]
     down: bool = False
     generation: int = 0
+    upgrades: tuple[Text, ...] = ()
+
+    def takes(self, schema: str) -> bool:
+        """Whether rows of a schema can be read as this channel's records."""
+        if schema == self.schema:
+            return True
+        layout = Schema.from_json(schema).layout
+        return layout == Schema.from_json(self.schema).layout or layout in self.upgrades
 
 
 class SourceForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,9 +109,10 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unkn
         whole = msgspec.to_builtins(self)
         if not self.notes:  # the text, and with it the hash, of one without these is what it always was
             del whole["notes"]
-        for step in whole["steps"]:
-            if not step["migrates"]:
-                del step["migrates"]
+        for name, several in (("migrates", whole["steps"]), ("upgrades", whole["channels"])):
+            for one in several:
+                if not one[name]:
+                    del one[name]
         return json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
     @cached_property

@@ -77,6 +77,11 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         """By field, the notes of those that have some."""
         return {f.name: f.note for f in self.fields if f.note.text}
 
+    @cached_property
+    def layout(self) -> str:
+        """The same text for the same columns, whatever the record's class is called."""
+        return Schema("", self.fields, self.scalar).to_json()
+
     def to_json(self, *, noted: bool = False) -> str:
         """The canonical text of the schema; noted: with the notes of its fields, which are no part of it."""
         fields = [
