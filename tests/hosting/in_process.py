@@ -23,7 +23,7 @@ from geartrain.operators.broadcast import Broadcast
 from geartrain.planning import Plan
 from geartrain.planning.past import past_of
 from geartrain.records.event_time import START_OF_TIME
-from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.schema import ColumnBatch, RowCodec, Schema
 from geartrain_cloud.hosting.crossing import boundary, check_successor, dropped_state, stands_at
 from geartrain_cloud.hosting.errors import HostError
 from geartrain_cloud.hosting.offsets import PLAN, TALLY, count_name, positions_by_name
@@ -53,7 +53,7 @@ from geartrain_cloud.spark.compile import hosted_query
 from tests.reference.comparison import check_equal
 from tests.reference.revised_flows import Revised, Stage, revised
 from tests.reference.revisions import Earlier, Era, interpret_eras
-from tests.reference.rows import Answer, in_order
+from tests.reference.rows import Answer, Letter, in_order
 from tests.reference.two_tiers import World
 from tests.spark.case_log import Logged, answer_of, log_of
 
@@ -86,6 +86,8 @@ class RevisedLog:
             logged = self.sent(World(mine, flow.world.bounds_us), rng)
             self._waiting.append(self._with_boundaries(list(logged), partition, rng))
         self._whole = [list(waiting) for waiting in self._waiting]
+        self.letters = Counter[Letter]()
+        """Of rows that no step can be given."""
         self.begins = ["" for _ in flow.stages]
         """Of each revision, from where its new steps read the log."""
         self._flow = flow
@@ -193,16 +195,22 @@ class RevisedLog:
             return Entry(APP, partition, number, EntryKind.WATERMARK, clocks=clocks)
         rows: dict[str, Any] = {
             "channel": one.channel,
-            "segment": self._segment(one.channel, one.rows, one.device),
+            "segment": self.segment(one),
         }
         rows |= {"first_row": 0, "count": len(one.rows)}
         return Entry(APP, partition, number, EntryKind.ROWS, **rows, clocks=clocks)
 
-    def _segment(self, channel: str, rows: ColumnBatch, device: str) -> str:
+    def segment(self, one: Logged) -> str:
+        """Write the rows of an entry; where to."""
+        assert one.rows is not None
+        return self.written(one, self._codecs[one.channel].schema, one.rows)
+
+    def written(self, one: Logged, schema: Schema, rows: ColumnBatch) -> str:
+        """Write rows of a schema as those of an entry; where to."""
         self._segments += 1
-        name = f"segments/{channel}-{self._segments}.arrow"
-        part = SegmentPart(device, self._segments, rows)
-        (self._folder / name).write_bytes(encode_segment(self._codecs[channel].schema, [part]))
+        name = f"segments/{one.channel}-{self._segments}.arrow"
+        part = SegmentPart(one.device, self._segments, rows)
+        (self._folder / name).write_bytes(encode_segment(schema, [part]))
         return name
 
     def close(self) -> None:
@@ -511,7 +519,8 @@ def _as_handle(cells: _Cells) -> Any:
 class Seen:
     """What happened in the runs of some flows: rows that came to sinks, micro-batches that were killed, how
     often keys were dealt over other slots, what became of steps by revisions, how many tasks went on with
-    the state of another type, and how many generations have read the log of before.
+    the state of another type, how many generations have read the log of before, and how many rows no step
+    could be given.
     """
 
     flows: int = 0
@@ -521,6 +530,7 @@ class Seen:
     steps: Counter[str] = field(default_factory=Counter)
     migrated: int = 0
     in_past: int = 0
+    letters: int = 0
 
     def add(self, other: Seen) -> None:
         """That of others besides."""
@@ -529,20 +539,29 @@ class Seen:
         self.steps += other.steps
         self.migrated += other.migrated
         self.in_past += other.in_past
+        self.letters += other.letters
 
 
-def check_flow(folder: Path, number: int, schedules: int, *, past: bool = False) -> Seen:
+def check_flow(
+    folder: Path,
+    number: int,
+    schedules: int,
+    log: Callable[[Path, Revised, random.Random], RevisedLog] = RevisedLog,
+    *,
+    past: bool = False,
+) -> Seen:
     """Assert that flow `number` gives what the reference gives, under several schedules; one in which state
     would have to move behind another shuffle is left out. past: new steps begin anywhere in the log.
     """
     flow, seen = revised(random.Random(number), REVISIONS, DEVICES), Seen()
     for schedule in range(schedules):
-        run = InProcess(folder / str(schedule), flow, random.Random(f"{number}/{schedule}"), past=past)
+        run = InProcess(folder / str(schedule), flow, random.Random(f"{number}/{schedule}"), log, past=past)
         try:
             if not run.fits():
                 return Seen()
             found, eras = run.run(), eras_of(flow, run.log)
             want = interpret_eras(eras, flow.world.inputs(), flow.world.bounds_us)
+            want.dead += run.log.letters
             for answer in (found, want):
                 answer.sinks = {sink: in_order(rows) for sink, rows in answer.sinks.items()}
             check_equal(found, want)
@@ -554,6 +573,7 @@ def check_flow(folder: Path, number: int, schedules: int, *, past: bool = False)
         seen.killed += KILLS_MAX - run.kills
         seen.scaled += run.scaled
         seen.in_past += run.in_past
+        seen.letters += run.log.letters.total()
     changes = [one for stage in flow.stages[1:] for one in stage.change.steps]
     migrated = [one for one in changes if one.state == "kept" and any("state type" in s for s in one.says)]
     seen.migrated = len(migrated)

@@ -14,6 +14,22 @@ from geartrain import Context, Record, State, Task
 from geartrain.records.event_time import END_OF_TIME
 
 
+class Named(Record):
+    """The same with other names, as former devices send it."""
+
+    name: str
+    n: int
+    x: float
+    remark: str | None
+
+
+class Brief(Record):
+    """The same in fewer columns, as those before them send it."""
+
+    name: str
+    rest: bytes
+
+
 class Reading(Record):
     """A record with a key, an integer, a float and an optional text."""
 
@@ -21,6 +37,10 @@ class Reading(Record):
     n: int
     x: float
     note: str | None = None
+    upgrade: ClassVar[Mapping[Any, Any]] = {
+        Brief: lambda one: Named(one.name, *msgspec.msgpack.decode(one.rest)),
+        Named: lambda one: Reading(one.name, one.n, one.x, one.remark),
+    }
 
 
 def grow(r: Any) -> Reading:

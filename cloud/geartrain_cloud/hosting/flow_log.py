@@ -42,6 +42,6 @@ class FlowLog(LogStreamReader):
         """Entries with rows, each time of one channel, that are read together."""
         return self._runs(key, after, upto, rows_max)
 
-    def rows(self, run: list[Entry]) -> pa.Table:
-        """The rows of a run."""
-        return self._table(run).combine_chunks()
+    def rows(self, run: list[Entry]) -> list[tuple[int, pa.Table]]:
+        """The rows of a run: those of one type together, with the position of the last."""
+        return [(number, table.combine_chunks()) for number, table in self._tables(run)]

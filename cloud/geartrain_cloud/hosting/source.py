@@ -326,9 +326,13 @@ class HostReader(DataSourceStreamReader):
         for key, after, upto in span.parts:
             for run in log.runs(key, after, upto, PACK_ROWS):
                 with workshop.running(hosted, sum(entry.count for entry in run)):
-                    found = _named(dealing, chains.run(run[0].channel, log.rows(run)))
-                if found:
-                    yield _batch(placed(found, key, run[-1].number))
+                    runs = [
+                        (number, _named(dealing, chains.run(run[0].channel, table)))
+                        for number, table in log.rows(run)
+                    ]
+                for number, found in runs:
+                    if found:
+                        yield _batch(placed(found, key, number))
             table = claims_lost(log.entries(key, after, upto)) if CLAIMS in hosted.channels else None
             if table is not None and (found := chains.run(CLAIMS, table)):
                 yield _batch(placed(found, key, upto))

@@ -250,15 +250,17 @@ class LogReader:
                 raise
             return self.table(now[0])
 
-    def tables(self, entries: Sequence[Entry]) -> list[pa.Table]:
-        """The rows of entries that follow one another: one table for those that lie side by side."""
+    def tables(self, entries: Sequence[Entry]) -> list[tuple[int, pa.Table]]:
+        """The rows of entries that follow one another: one table for those that lie side by side, with the
+        number of the last entry. Its metadata says the type of its rows.
+        """
         return [table for run in _side_by_side(entries) for table in self._run(run)]
 
-    def _run(self, run: Sequence[Entry]) -> list[pa.Table]:
+    def _run(self, run: Sequence[Entry]) -> list[tuple[int, pa.Table]]:
         try:
-            return [self._rows(replace(run[0], count=sum(entry.count for entry in run)))]
+            return [(run[-1].number, self._rows(replace(run[0], count=sum(entry.count for entry in run))))]
         except LedgerError:  # merged meanwhile, or damaged: entry by entry it is known which
-            return [self.table(entry) for entry in run]
+            return [(entry.number, self.table(entry)) for entry in run]
 
     def _rows(self, entry: Entry) -> pa.Table:
         rows = self._segment(entry.segment).slice(entry.first_row, entry.count)

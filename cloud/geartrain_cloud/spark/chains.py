@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
-from geartrain.errors import LedgerError
 from geartrain.graph.conform import raw_form
 from geartrain.graph.graph import CLAIMS, OVERTAKEN, STATE
 from geartrain.planning.properties import derive_properties
@@ -25,7 +24,7 @@ from geartrain.records.batch import Batch, DeadLetter
 from geartrain.records.letters import Letter, to_batch
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import ColumnBatch, RowCodec
-from geartrain_cloud.log.arrow import arrow_schema, from_table
+from geartrain_cloud.log.arrow import from_table
 from geartrain_cloud.log.pack import ipc_to_table, pack, take
 from geartrain_cloud.spark.claims import Claimed
 from geartrain_cloud.spark.clocks import Clocks, decode_clocks, least_clock, sources_of
@@ -33,6 +32,7 @@ from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.moved_state import dealt_cells
 from geartrain_cloud.spark.rows import CLOCKS, Routed, Router, decoded
 from geartrain_cloud.spark.tally import Tally
+from geartrain_cloud.spark.upgrading import Present
 
 RecordBatches = Iterator[pa.RecordBatch]
 
@@ -126,8 +126,7 @@ class Chains:
         self.clocks: Clocks | None = None
         """Those of the micro-batch, in the task that reads its heartbeat."""
         self._sources = sources_of(query.graph, map(query.entry, query.channels))
-        self._codecs = {channel: RowCodec(kind) for channel, kind in query.channels.items()}
-        self._layouts = {channel: arrow_schema(codec.schema) for channel, codec in self._codecs.items()}
+        self._present = {channel: Present(channel, kind) for channel, kind in query.channels.items()}
         clock, randomness = SystemClock(), SystemRandomness()  # for tasks that say they are not replayable
         self._fragment = Fragment(query.graph, query.prefix, clock=clock, randomness=randomness)
         self._router = Router(query, 0, shards, self._fragment.reject, tally=tally)
@@ -140,6 +139,7 @@ class Chains:
 
     def run(self, channel: str, table: pa.Table) -> list[Routed]:
         """What the log rows `table` of `channel` become; raises `LedgerError` for rows of another flow."""
+        table = self._in_present_type(channel, table)
         rows, found = self._columns(channel, table)
         direct = pack(rows) if self._query.direct[channel] and len(rows) else b""
         found += [Routed(0, 0, sink, direct) for sink in self._query.direct[channel] if direct]
@@ -160,7 +160,7 @@ class Chains:
 
     def refuse(self, channel: str, step: str, table: pa.Table, reason: str) -> list[Routed]:
         """What becomes of log rows that `step` cannot take: dead letters, or what they were overtaken by."""
-        rows, found = self._columns(channel, table)
+        rows, found = self._columns(channel, self._in_present_type(channel, table))
         batch = self._decoded(channel, rows)
         for row, value in enumerate(batch.values):
             letter = DeadLetter(step, batch.origin(row), batch.times[row], reason, raw_form(value))
@@ -183,21 +183,22 @@ class Chains:
 
     def check(self, channel: str, table: pa.Table) -> None:
         """Raises `LedgerError` for rows that are not of the flow."""
-        layout = self._layouts[channel]
-        if table.schema.names != layout.names or table.schema.types != layout.types:
-            raise LedgerError(
-                f"channel {channel!r}: the log holds {_columns(table.schema)}, but this flow reads "
-                f"{_columns(layout)}: run the flow that the devices run, or begin with a new log"
-            )
+        self._present[channel].check(table)
+
+    def _in_present_type(self, channel: str, table: pa.Table) -> pa.Table:
+        """Log rows of a channel without those that cannot be upgraded: these are dead letters of the step
+        that made them.
+        """
+        return self._present[channel].table(table, self._query.stream(channel), self._fragment.reject)[0]
 
     def _decoded(self, channel: str, rows: ColumnBatch) -> Batch:
         """The records of a channel; what cannot be read is a dead letter of the step that made it."""
-        return decoded(self._codecs[channel], rows, self._query.stream(channel), self._fragment.reject)
+        codec = self._present[channel].codec
+        return decoded(codec, rows, self._query.stream(channel), self._fragment.reject)
 
     def _columns(self, channel: str, table: pa.Table) -> tuple[ColumnBatch, list[Routed]]:
         """The rows that the clock had not passed when they came, and the others for a table of their own."""
-        self.check(channel, table)
-        rows = from_table(self._codecs[channel].schema, table)
+        rows = from_table(self._present[channel].codec.schema, table)
         if channel not in self._timely or not pc.any(table.column("_overtaken")).as_py():
             return rows, []
         return self._on_time(channel, rows, [bool(flag) for flag in table.column("_overtaken").to_pylist()])
@@ -220,7 +221,3 @@ class Chains:
             packed = ColumnBatch(columns, letters.times, letters.names, letters.numbers, letters.paths)
             found.append(Routed(0, 0, OVERTAKEN, pack(packed)))
         return take(rows, [row for row, flag in enumerate(overtaken) if not flag]), found
-
-
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -71,7 +71,8 @@ class ColumnsReader(LogStreamReader):
         """The rows of a span; raises `LedgerError` where they cannot all be read."""
         for key, after, upto in cast(Span, partition).parts:
             for run in self._runs(key, after, upto, BATCH_ROWS):
-                yield from self._table(run, self._layout.names).cast(self._layout).to_batches(BATCH_ROWS)
+                for _, table in self._tables(run, self._layout.names):
+                    yield from table.cast(self._layout).to_batches(BATCH_ROWS)
 
 
 def _chosen(options: Mapping[str, Any]) -> pa.Schema:

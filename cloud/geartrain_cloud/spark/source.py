@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, cast
 
 import pyarrow as pa
@@ -162,8 +163,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield _row("", "", 0, clocks, None)
         for key, after, upto in span.parts:
             for run in self._runs(key, after, upto, PACK_ROWS):
-                packed = table_to_ipc(self._table(run).combine_chunks())
-                yield _row(run[0].channel, key, run[-1].number, clocks, packed)
+                for number, table in self._tables(run):
+                    packed = table_to_ipc(table.combine_chunks())
+                    yield _row(run[0].channel, key, number, clocks, packed)
 
     def _runs(self, key: str, after: int, upto: int, rows_max: int) -> Iterator[list[Entry]]:
         """Entries with rows, those of each channel together as long as they have at most `rows_max`.
@@ -183,19 +185,26 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             rows[channel] = rows.get(channel, 0) + entry.count
         yield from runs.values()
 
-    def _table(self, run: list[Entry], columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of a run, all columns or those that are named."""
+    def _tables(
+        self, run: list[Entry], columns: Sequence[str] | None = None
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """The rows of a run, all columns or those that are named: those of one type together, with the
+        position of the last.
+        """
         try:
-            parts = self._log.tables(run)
-            table = pa.concat_tables(parts if columns is None else [part.select(columns) for part in parts])
-            # A damaged offset would otherwise be followed to memory that is not the table's.
-            table.validate(full=True)
+            found = self._log.tables(run)
+            parts = found if columns is None else [(number, part.select(columns)) for number, part in found]
+            for _, several in groupby(parts, lambda one: one[1].schema.metadata):
+                numbers, alike = zip(*several, strict=True)
+                table = pa.concat_tables(alike)
+                # A damaged offset would otherwise be followed to memory that is not the table's.
+                table.validate(full=True)
+                yield numbers[-1], table
         except (LedgerError, pa.ArrowException, KeyError) as error:
             which = f"{self._flow}/{position_key(run[0].partition)}, channel {run[0].channel}"
             place = f"{which}, positions {run[0].number} to {run[-1].number}"
             files = ", ".join(dict.fromkeys(e.segment for e in run))
             raise LedgerError(f"{place} ({files}): {error}") from None
-        return table
 
 
 def _row(channel: str, partition: str, position: int, clocks: bytes, packed: bytes | None) -> pa.RecordBatch:

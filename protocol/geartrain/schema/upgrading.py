@@ -35,7 +35,7 @@ def former_schemas(kind: Any) -> tuple[Schema, ...]:
 
 
 def check_upgrade(where: str, kind: Any) -> None:
-    """Raise `SchemaError`, which begins with `where`, where the `upgrade` of a record type cannot be meant."""
+    """Raise `SchemaError`, which begins with `where`, where a record type's `upgrade` cannot be meant."""
     functions = functions_of(kind)
     if not functions:
         return

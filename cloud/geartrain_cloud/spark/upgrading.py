@@ -1,0 +1,95 @@
+"""Rows of the log as rows of the type that the flow has now: those of a former type are upgraded.
+
+Where the log is read, before any step sees a row: in a query, and where somebody explains a row. A table of
+the log says the type of its rows itself. Guarantees: the log keeps what devices have sent. A row that cannot
+be upgraded becomes a dead letter and stops nothing; the others stay in their order.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+from msgspec.structs import replace
+
+from geartrain.errors import USER_ERRORS, LedgerError
+from geartrain.graph.conform import describe, raw_form
+from geartrain.records.batch import DeadLetter, Origin
+from geartrain.schema import ColumnBatch, RowCodec, Schema
+from geartrain.schema.upgrading import Upgrading
+from geartrain_cloud.log.arrow import arrow_schema, from_table, to_table
+from geartrain_cloud.log.pack import take
+from geartrain_cloud.log.part import SYSTEM_NAMES
+from geartrain_cloud.log.segment import SCHEMA_KEY
+from geartrain_cloud.spark.rows import Reject
+
+
+class Present:
+    """Reads one channel, whose records are of a type now."""
+
+    def __init__(self, channel: str, kind: Any) -> None:
+        self._channel, self._reads = channel, Upgrading(kind)
+        self.codec = self._reads.codec
+        self._layout = arrow_schema(self.codec.schema)
+
+    def table(self, table: pa.Table, stream: str, reject: Reject) -> tuple[pa.Table, list[int]]:
+        """Rows of the log in the present type, and which of them these are; what cannot be upgraded is
+        rejected as of `stream`. Raises `LedgerError` for rows of another flow.
+        """
+        codec = self._codec_of(table)
+        if codec is self.codec:
+            return table, list(range(table.num_rows))
+        rows, kept = self._upgraded(codec, from_table(codec.schema, table), stream, reject)
+        said: list[list[Any]] = [table.column(name).to_pylist() for name in SYSTEM_NAMES[4:]]
+        devices, seqs, late, overtaken = ([column[row] for row in kept] for column in said)
+        return to_table(self.codec.schema, rows, devices, seqs, late, overtaken), kept
+
+    def check(self, table: pa.Table) -> None:
+        """Raise `LedgerError` for rows that are not of the flow as it is now."""
+        if self._codec_of(table) is not self.codec:
+            raise self._stranger(table)
+
+    def _codec_of(self, table: pa.Table) -> RowCodec:
+        """What reads the rows of a table; raises `LedgerError`."""
+        said = (table.schema.metadata or {}).get(SCHEMA_KEY)
+        codec = self.codec if said is None else self._reads.codec_of(_schema(said))
+        if codec is None:
+            raise self._stranger(table)
+        layout = self._layout if codec is self.codec else arrow_schema(codec.schema)
+        if table.schema.names != layout.names or table.schema.types != layout.types:
+            raise self._stranger(table)
+        return codec
+
+    def _stranger(self, table: pa.Table) -> LedgerError:
+        return LedgerError(
+            f"channel {self._channel!r}: the log holds {_columns(table.schema)}, but this flow reads "
+            f"{_columns(self._layout)}: run the flow that the devices run, or begin with a new log"
+        )
+
+    def _upgraded(
+        self, codec: RowCodec, rows: ColumnBatch, stream: str, reject: Reject
+    ) -> tuple[ColumnBatch, list[int]]:
+        values, kept = [], []
+        for row in range(len(rows)):
+            one = [[column[row]] for column in rows.fields]
+            try:
+                (value,) = codec.from_columns(one)
+                values.append(self._reads.upgraded(value))
+                kept.append(row)
+            except USER_ERRORS as error:
+                names = [field.name for field in codec.schema.fields]
+                raw = dict(zip(names, (column[0] for column in one), strict=True))
+                origin = Origin(rows.names[row], rows.numbers[row], rows.paths[row] if rows.paths else b"")
+                why = f"the record cannot be upgraded to {self.codec.schema.name}: {describe(error)}"[:300]
+                reject(DeadLetter(stream, origin, rows.times[row], why, raw_form(raw)))
+        return replace(take(rows, kept), fields=self.codec.to_columns(values)), kept
+
+
+@lru_cache(maxsize=256)
+def _schema(text: bytes) -> Schema:
+    return Schema.from_json(text.decode())
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
