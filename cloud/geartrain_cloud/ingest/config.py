@@ -17,6 +17,7 @@ from geartrain.adapters.configuration import read_toml
 from geartrain.adapters.tls import Broker, parse_broker
 from geartrain.errors import ConfigError, WireError
 from geartrain.graph.graph import CHANNEL_ID, CLAIMS, DEAD_LETTERS, LATE, STATE
+from geartrain.schema import Schema
 from geartrain.wire.topics import BUCKETS, check_name
 from geartrain_cloud.log.part import buckets_of
 from geartrain_cloud.log.retention import Retention
@@ -40,7 +41,7 @@ class FlowConfig:
     of some channels the field of whose values each is said to live on one device; schemas: of channels, the
     id of the schema that they have to have; that of any other is the first that is announced; revision: the
     number of the one that the log is to bring next, or has brought; since: of sources that came with a later
-    one its number.
+    one its number; former: of channels, by its id each schema that devices have which have not gone over.
     """
 
     devices: tuple[str, ...]
@@ -54,6 +55,7 @@ class FlowConfig:
     revision: int = 1
     retention: Retention = field(default_factory=Retention)
     since: Mapping[str, int] = field(default_factory=dict)
+    former: Mapping[str, Mapping[str, Schema]] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -66,6 +68,10 @@ class FlowConfig:
         below = {source: (source,) for source in sources} if channels is None else channels
         above = {**below, **{channel: tuple(sources) for channel in SYSTEM_CHANNELS}}
         return FlowConfig(devices, sources, above, **membership)
+
+    def takes(self, channel: str, schema_id: str) -> bool:
+        """Whether somebody has named the schema of this id for a channel."""
+        return schema_id == self.schemas.get(channel) or schema_id in self.former.get(channel, {})
 
     def sources_of(self, device: str) -> list[str]:
         """The sources that `device` has, sorted."""

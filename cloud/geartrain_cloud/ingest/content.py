@@ -1,8 +1,9 @@
 """The content of a batch whose turn has come: schemas, rows, watermarks, positions, and where each goes.
 
 Between the sequencer and the group that is committed next. Guarantees: a batch is taken whole: either its
-rows are logged, or the batch is quarantined. Its watermarks move the clocks either way. The first schema of
-a channel is final, so all rows of a channel have one layout.
+rows are logged, or the batch is quarantined. Its watermarks move the clocks either way. The rows of a batch
+have the layout that its header names, and that is one of those which the flow takes: where nobody has named
+any, the first one of the channel.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ Positions = Mapping[tuple[str, str], SplitProgress]
 
 
 class Content:
-    """Appends batches to `group`. `partitions` are by place, `schemas` by (flow, channel)."""
+    """Appends batches to `group`. `partitions` are by place, `schemas` by (flow, channel), each by its id."""
 
     def __init__(
         self,
         partitions: Mapping[Place, Partition],
-        schemas: dict[tuple[str, str], Schema],
+        schemas: dict[tuple[str, str], dict[str, Schema]],
         group: Group,
         counters: Counters,
         quarantine: Quarantine,
@@ -78,11 +79,19 @@ class Content:
         return self._partitions[stream.flow, stream.partition]
 
     def lacks_schema(self, stream: DeviceStream, arrival: Arrival) -> bool:
-        """Whether the rows of a batch are of a channel that has no schema yet."""
-        channel = arrival.header.channel
-        if stream.gone is not None or (stream.flow, channel) in self._schemas:
+        """Whether the rows of a batch are of a channel that has no schema yet, or of one that the flow takes
+        and nobody has told.
+        """
+        channel, schema_id = arrival.header.channel, arrival.header.schema_id
+        if stream.gone is not None or self._schema(stream.flow, channel, schema_id) is not None:
             return False
-        return channel in self._flows[stream.flow].channels
+        told, is_known = self._flows[stream.flow], (stream.flow, channel) in self._schemas
+        return channel in told.channels and (not is_known or told.takes(channel, schema_id))
+
+    def _schema(self, flow: str, channel: str, schema_id: str) -> Schema | None:
+        """The schema of this id that a channel has; None while nobody has told it."""
+        found = self._schemas.get((flow, channel), {}).get(schema_id)
+        return found or self._flows[flow].former.get(channel, {}).get(schema_id)
 
     def stranger(self, stream: DeviceStream, arrival: Arrival) -> tuple[str, str] | None:
         """A channel of a batch that is another in the flow that ingest was told of, and why."""
@@ -104,8 +113,7 @@ class Content:
         if why := self._not_brought(stream, number):
             return "", f"the device goes over to {why}"
         for channel, schema in sorted(announced.items()):
-            known = self._schemas.get((stream.flow, channel))
-            first = "" if known is None else known.schema_id
+            first = next(iter(self._schemas.get((stream.flow, channel), ())), "")
             if why := self._differs(stream.flow, channel, schema.schema_id, first):
                 return channel, why
         return None
@@ -141,7 +149,7 @@ class Content:
                 f"that was submitted, or add {channel} to flows.{flow}.channels"
             )
         due = told.schemas.get(channel) or first
-        if due in ("", schema_id):
+        if due in ("", schema_id) or told.takes(channel, schema_id):
             return ""
         return (
             f"channel {channel} has the schema {due} in flow {flow}, and the device sends {schema_id}: give "
@@ -164,7 +172,7 @@ class Content:
     def _unread(self, stream: DeviceStream, arrival: Arrival) -> str:
         """Why moved state is not taken in, "" where it is: in quarantine its step would go on without it."""
         header = arrival.header
-        schema = self._schemas.get((stream.flow, header.channel))
+        schema = next(iter(self._schemas.get((stream.flow, header.channel), {}).values()), None)
         if header.channel not in (STATE, CLAIMS) or schema is None:
             return ""
         try:
@@ -201,9 +209,9 @@ class Content:
             rows = self._rows(stream, arrival)
         part = self._part(stream, header, rows) if rows is not None and len(rows) else None
         source_watermarks = self._move_clocks(stream, cursor, header)
-        if part is not None:
-            self._log(stream, header, part)
-            schema = self._schemas[stream.flow, header.channel]
+        schema = self._schema(stream.flow, header.channel, header.schema_id)
+        if part is not None and schema is not None:
+            self._log(stream, header, schema, part)
             self._domains.watch(stream, header.channel, schema, part.rows)
         if dropped:
             self._declare(stream, header, dropped, first_seq)
@@ -353,9 +361,10 @@ class Content:
         if not channel:
             return None
         why, reason = Counter.UNDECODABLE_BATCHES, ""
-        schema = self._schemas.get((stream.flow, channel))
-        if schema is None or schema.schema_id != header.schema_id:
-            known = "none is known" if schema is None else f"it is {schema.schema_id}"
+        schema = self._schema(stream.flow, channel, header.schema_id)
+        if schema is None:
+            there = " or ".join(self._schemas.get((stream.flow, channel), ()))
+            known = f"it is {there}" if there else "none is known"
             why = Counter.UNKNOWN_SCHEMA_BATCHES
             reason = f"schema {header.schema_id} is not that of channel {channel} ({known})"
         else:
@@ -387,15 +396,17 @@ class Content:
 
     def _take_schema(self, place: tuple[str, str], schema: Schema) -> tuple[Counter, str] | None:
         """Store the schema of a channel; returns why not."""
-        channels, channel, known = self._flows[place[0]].channels, place[1], self._schemas.get(place)
-        if channel not in channels:
+        told, channel, known = self._flows[place[0]], place[1], self._schemas.get(place, {})
+        if channel not in told.channels:
             return Counter.UNKNOWN_CHANNEL_BATCHES, f"it announces channel {channel}, which the flow lacks"
-        if known is None:
-            self._schemas[place] = schema
-            above = " ".join(sorted(channels[channel]))
-            self._group.add_schema(StoredSchema(*place, schema.schema_id, schema.to_json(), above))
-        elif known.schema_id != schema.schema_id:
-            reason = f"its schema of {channel} is {schema.schema_id}, but the first was {known.schema_id}"
+        is_told = told.takes(channel, schema.schema_id)
+        if not known or (is_told and schema.schema_id not in known):
+            self._schemas[place] = {**known, schema.schema_id: schema}
+            above = " ".join(sorted(told.channels[channel]))
+            stored = StoredSchema(*place, schema.schema_id, schema.to_json(), above, is_told)
+            self._group.add_schema(stored)
+        elif schema.schema_id not in known:
+            reason = f"its schema of {channel} is {schema.schema_id}, but the first was {next(iter(known))}"
             return Counter.SCHEMA_CONFLICTS, reason
         return None
 
@@ -410,8 +421,7 @@ class Content:
         self._counters.add(Counter.RECORDS_OVERTAKEN, sum(overtaken))
         return SegmentPart(header.device, header.seq, rows, is_late, overtaken)
 
-    def _log(self, stream: DeviceStream, header: Header, part: SegmentPart) -> None:
-        schema = self._schemas[header.flow, header.channel]
+    def _log(self, stream: DeviceStream, header: Header, schema: Schema, part: SegmentPart) -> None:
         self._group.append_rows(self._of(stream), header.channel, schema, part, header.epoch)
         self._counters.add(Counter.RECORDS_LOGGED, len(part.rows))
         self._counters.add(f"{ROWS_PREFIX}{header.flow}/{header.channel}", len(part.rows))

@@ -41,7 +41,8 @@ Member = tuple[str, str, bool]
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What the ledger says: partitions by place, schemas by (flow, channel), streams by (device, flow).
+    """What the ledger says: partitions by place, schemas by (flow, channel), each by its id, and streams by
+    (device, flow).
 
     cursors: by (device, flow), of flows and devices without a stream too; newest: by place, the last entry,
     of flows that the configuration does not have too; members: whom these wait for, as the process began;
@@ -51,7 +52,7 @@ class Recovered:
 
     term: int
     partitions: dict[Place, Partition]
-    schemas: dict[tuple[str, str], Schema]
+    schemas: dict[tuple[str, str], dict[str, Schema]]
     streams: dict[tuple[str, str], DeviceStream]
     closed: ClosedEpochs
     counters: Counters
@@ -83,9 +84,10 @@ async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget:
     assigned = [place for place in await ledger.devices() if partition_of(place[2], total) in owned]
     if not config.follows_roster:
         _check_assigned(flows, assigned)
-    schemas: dict[tuple[str, str], Schema] = {}
+    schemas: dict[tuple[str, str], dict[str, Schema]] = {}
     for stored in await ledger.schemas():
-        schemas.setdefault((stored.flow, stored.channel), Schema.from_json(stored.text))
+        of_channel = schemas.setdefault((stored.flow, stored.channel), {})
+        of_channel[stored.schema_id] = Schema.from_json(stored.text)
     excluded, members = set(await ledger.excluded()), dict[Place, list[Member]]()
     for name, source, device in assigned:
         member = source, device, (name, source, device) in excluded

@@ -111,6 +111,7 @@ def flow_of(document: RosterDocument) -> FlowConfig:
         idle_after_s=document.idle_after_s,
         partitioned_by=document.partitioned_by,
         schemas={channel: row.schema for channel, row in document.channels.items() if row.schema},
+        former={channel: row.former_schemas for channel, row in document.channels.items() if row.former},
         revision=document.revision,
         since=document.since,
         retention=Retention(document.retain_s, document.retain_bytes),
@@ -159,16 +160,19 @@ def _goes_on(held: FlowConfig, wanted: FlowConfig) -> bool:
     names = [(one.channels.keys(), one.sources.keys()) for one in (held, wanted)]
     if wanted.revision == held.revision and names[0] != names[1]:
         return False
-    return all(
-        name in SYSTEM_CHANNELS or _channel(held, name) == _channel(wanted, name) for name in held.channels
-    )
+    return all(name in SYSTEM_CHANNELS or _keeps_meaning(held, wanted, name) for name in held.channels)
 
 
-def _channel(flow: FlowConfig, name: str) -> tuple[object, ...] | None:
-    """What of a channel does not change while its flow lives; None where there is none."""
-    if name not in flow.channels:
-        return None
-    return sorted(flow.channels[name]), flow.partitioned_by.get(name), flow.schemas.get(name)
+def _keeps_meaning(held: FlowConfig, wanted: FlowConfig, name: str) -> bool:
+    """Whether a channel may become what it is in `wanted` while its flow lives. Its records get another type
+    with another revision, which takes those of before; back from one that was never in force, it takes none.
+    """
+    if name not in wanted.channels or sorted(held.channels[name]) != sorted(wanted.channels[name]):
+        return False
+    was, now = held.schemas.get(name, ""), wanted.schemas.get(name, "")
+    if was == now:
+        return held.partitioned_by.get(name) == wanted.partitioned_by.get(name)
+    return held.revision != wanted.revision and (wanted.takes(name, was) or held.takes(name, now))
 
 
 def _with_members(held: FlowConfig, wanted: FlowConfig) -> FlowConfig:

@@ -18,7 +18,7 @@ from geartrain.ports import Clock, Disk
 from geartrain.ports.buggify import buggify
 from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.counters import Counter, Counters
-from geartrain_cloud.log.part import segment_digest
+from geartrain_cloud.log.part import UnlikeError, segment_digest
 from geartrain_cloud.log.retention import Retention, done_with, find_all_due
 from geartrain_cloud.ports import HeldSegment, LedgerStore, ReplacedFile, StoredSegment, position_key
 
@@ -63,6 +63,8 @@ class Upkeep:
         self._merge_segments, self._grace_us = merge_segments, merge_grace_s * 1e6
         self._of_flow = of_flow
         self._damaged: set[str] = set()
+        self._unlike: set[str] = set()
+        """Segments whose rows are of another type than those right before them."""
 
     async def round(self) -> None:
         """Do what is due; raises `LedgerError`: `FencedError` where another ingest has taken over.
@@ -75,7 +77,8 @@ class Upkeep:
         if self._limits.is_limited or any(own.is_limited for own in of_flow.values()):
             await self._retain(of_flow)
         if self._merge_segments is not None:
-            for run in find_runs(await self._asked(self._ledger.held_segments()) or [], self._damaged):
+            left_alone = self._damaged | self._unlike
+            for run in find_runs(await self._asked(self._ledger.held_segments()) or [], left_alone):
                 await self._merge(run, self._merge_segments)
         await self._delete_replaced()
 
@@ -118,6 +121,9 @@ class Upkeep:
             parts.append(data)
         try:
             data = merge_segments(parts)
+        except UnlikeError as error:
+            self._unlike.add(run[error.at].segment.name)
+            return
         except LedgerError as error:
             self._leave_alone(run, str(error))
             return

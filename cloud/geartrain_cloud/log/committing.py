@@ -1,7 +1,7 @@
 """What one commit of ingest writes into the ledger's tables, and what it makes the ledger forget.
 
 Under `geartrain_cloud.log.ledger`, within its transaction. Guarantees: a channel has one schema, whichever
-ingest announces it. What is remembered of each epoch is bounded.
+ingest announces it, but for those that its flow names. What is remembered of each epoch is bounded.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def write_change(connection: sqlite3.Connection, change: LedgerChange) -> None:
 
 def _check_schema(connection: sqlite3.Connection, schema: StoredSchema) -> None:
     """Raise `LedgerError` where another ingest has given the channel its schema since ours began."""
-    first = read_schema(connection, schema.flow, schema.channel)
+    first = None if schema.told else read_schema(connection, schema.flow, schema.channel)
     if first is not None and first.schema_id != schema.schema_id:
         raise LedgerError(
             f"the schema of {schema.flow}/{schema.channel} is {first.schema_id}, by another ingest, and one "

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from geartrain.errors import LedgerError
 from geartrain.schema import ColumnBatch, Schema
 from geartrain.wire.topics import BUCKETS, bucket
 
@@ -52,6 +53,14 @@ class SegmentPart:
     rows: ColumnBatch
     late: bool = False
     overtaken: tuple[bool, ...] | None = None
+
+
+class UnlikeError(LedgerError):
+    """Segments cannot be merged, since the one at index `at` has rows of another type than those before."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__("segments of different schemas cannot be merged")
+        self.at = at
 
 
 def segment_digest(data: bytes | memoryview) -> bytes:

@@ -23,6 +23,7 @@ from geartrain.adapters.layouts import refuse_later
 from geartrain.adapters.sqlite import open_to_read, open_to_write, transaction, translated
 from geartrain.errors import ConfigError, GeartrainError, LedgerError
 from geartrain.graph.graph import CHANNEL_ID, DEAD_LETTERS, LATE
+from geartrain.schema import Schema
 from geartrain.wire.topics import check_name
 from geartrain_cloud.log.checksums import sealed, whole
 
@@ -53,10 +54,18 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 
 
 class RosterChannel(msgspec.Struct, frozen=True):
-    """A channel: the sources above it, and its schema's id, "" where nobody has said."""
+    """A channel: the sources above it, and its schema's id, "" where nobody has said; former: the schemas, as
+    their texts, of records that devices send which have not gone over to the revision that has this one.
+    """
 
     sources: tuple[str, ...]
     schema: str = ""
+    former: tuple[str, ...] = ()
+
+    @property
+    def former_schemas(self) -> dict[str, Schema]:
+        """The former schemas by id; raises `SchemaError`."""
+        return {one.schema_id: one for one in map(Schema.from_json, self.former)}
 
 
 class RosterDocument(msgspec.Struct, frozen=True):
@@ -98,6 +107,7 @@ class RosterDocument(msgspec.Struct, frozen=True):
             _known(f"{where}: channel {channel}", row.sources, self.sources)
             if channel in (DEAD_LETTERS, LATE):
                 raise ConfigError(f"{where}: channel {channel} is one of the system: leave it out")
+            _check(lambda row=row: row.former_schemas, f"{where}: channel {channel}")  # type: ignore[misc]
         if len(self.devices) > DEVICES_MAX:
             raise ConfigError(f"{where}: {len(self.devices)} devices are more than {DEVICES_MAX:,}")
         for device, sources in self.devices.items():

@@ -16,7 +16,7 @@ import pyarrow as pa
 from geartrain.errors import LedgerError, SchemaError
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.log.arrow import to_table
-from geartrain_cloud.log.part import SegmentPart, segment_digest
+from geartrain_cloud.log.part import SegmentPart, UnlikeError, segment_digest
 
 SCHEMA_KEY = b"geartrain.schema"
 """Metadata of the Arrow schema: `Schema.to_json()` of the channel."""
@@ -48,10 +48,13 @@ def decode_segment(data: bytes) -> tuple[Schema, pa.Table]:
 
 
 def merge_segments(segments: Sequence[bytes]) -> bytes:
-    """One segment of several of one channel: their rows follow one another. Raises `LedgerError`."""
+    """One segment of several of one channel: their rows follow one another. Raises `LedgerError`, which is
+    `UnlikeError` where their rows are not of one type.
+    """
     tables = [decode_segment(data)[1] for data in segments]
-    if any(not table.schema.equals(tables[0].schema, check_metadata=True) for table in tables):
-        raise LedgerError("segments of different schemas cannot be merged")
+    for at, table in enumerate(tables):
+        if not table.schema.equals(tables[0].schema, check_metadata=True):
+            raise UnlikeError(at)
     out = pa.BufferOutputStream()
     with pa.ipc.new_file(out, tables[0].schema) as writer:
         writer.write_table(pa.concat_tables(tables).combine_chunks())

@@ -107,7 +107,8 @@ class AckCursor:
 @dataclass(frozen=True, slots=True)
 class StoredSchema:
     """A channel's schema as the device announced it: `text` is `Schema.to_json()`; sources: the source steps
-    above the channel, sorted, with a space between.
+    above the channel, sorted, with a space between; told: the flow names it, so that the channel may have
+    others beside (this is not kept).
     """
 
     flow: str
@@ -115,6 +116,7 @@ class StoredSchema:
     schema_id: str
     text: str
     sources: str = ""
+    told: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from geartrain.schema import Schema
-from geartrain_cloud.log.part import SegmentPart
+from geartrain_cloud.log.part import SegmentPart, UnlikeError
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,11 @@ def encode_plain(schema: Schema, parts: Sequence[SegmentPart]) -> bytes:
 
 
 def merge_plain(segments: Sequence[bytes]) -> bytes:
-    """Several segments of one channel as one: their rows follow one another."""
+    """Several segments of one channel as one: their rows follow one another; raises `UnlikeError`."""
     parts = [msgspec.msgpack.decode(data, type=tuple[str, list[LoggedRow]]) for data in segments]
+    for at, (schema_id, _) in enumerate(parts):
+        if schema_id != parts[0][0]:
+            raise UnlikeError(at)
     return msgspec.msgpack.encode((parts[0][0], [row for _, rows in parts for row in rows]))
 
 
