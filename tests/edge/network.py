@@ -44,6 +44,7 @@ class NaiveIngest:
 
     def __init__(self, plan: Plan) -> None:
         self.codecs = {channel.id: RowCodec(channel.kind) for channel in plan.channels}
+        self._of_schema = {(name, codec.schema.schema_id): codec for name, codec in self.codecs.items()}
         self.channels = [set(self.codecs)]
         """Of each plan that it was told of."""
         self.crossings: list[tuple[int, tuple[str, ...]]] = []
@@ -71,6 +72,7 @@ class NaiveIngest:
         """Take the channels of another cut as well."""
         self.channels.append({channel.id for channel in plan.channels})
         for channel in plan.channels:
+            self._of_schema[channel.id, channel.schema.schema_id] = RowCodec(channel.kind)
             if channel.id not in self.codecs:
                 self.codecs[channel.id] = RowCodec(channel.kind)
                 self.rows[channel.id], self.dropped[channel.id] = [], 0
@@ -165,7 +167,8 @@ class NaiveIngest:
         if header.kind in (BatchKind.SCHEMA, BatchKind.CROSSING):
             announced = self._announced(envelope, header)
             assert set(announced) in self.channels
-            assert announced == {channel: self.codecs[channel].schema for channel in announced}
+            for channel, schema in announced.items():
+                assert schema == self._of_schema[channel, schema.schema_id].schema
             self.schemas |= announced
         elif header.kind is BatchKind.GAP:
             self.gap_records += 1
@@ -201,7 +204,7 @@ class NaiveIngest:
         return announced
 
     def _append_rows(self, envelope: Envelope, header: Header) -> None:
-        codec = self.codecs[header.channel]
+        codec = self._of_schema[header.channel, header.schema_id]
         columns = decode_rows(self.schemas[header.channel], header, envelope.body)
         paths = columns.paths or [b""] * len(columns)
         values = codec.from_columns(columns.fields)

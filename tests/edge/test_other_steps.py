@@ -79,6 +79,22 @@ class Refusing(Migrating):
     migrate: ClassVar[Mapping[type, Callable[[Any], Any]]] = {Held: refused}
 
 
+class Tenths(Record):
+    sensor: str
+    tenths: int
+    upgrade: ClassVar[Mapping[type, Callable[[Any], Any]]] = {
+        Reading: lambda one: Tenths(one.sensor, 10 * one.level)
+    }
+
+
+def of_type(kind: Any, factor: int) -> Plan:
+    """All readings, as records of a type."""
+    given = [(number * SECOND_US, kind(f"s{number % 3}", factor * (number % 10))) for number in range(ROWS)]
+    flow = Flow("fleet")
+    flow.source("readings", TestingSource(items=given), out=kind).sink("each", Table("each"))
+    return make_plan(flow.graph(), "cloud")
+
+
 def plan_of(sums: Sums | None = None, *, high: bool = False) -> Plan:
     """Sums by sensor on the device, and readings that are high, where they are asked for."""
     given = [(number * SECOND_US, Reading(f"s{number % 3}", number % 10)) for number in range(ROWS)]
@@ -171,6 +187,26 @@ def test_a_kill_at_any_write_around_it_changes_nothing(tmp_path: Path) -> None:
             assert run(agent_of(SECOND, path, MemoryNet(ingest), of_revision(2), seed=2).run())
             assert [number for number, _ in ingest.crossings] == [1]
             assert any(sums_of(ingest) == expected([at, ROWS], [1, 10]) for at in range(1, ROWS))
+
+
+def test_rows_of_the_former_type_stay_so_in_a_spool_that_goes_over_to_another(tmp_path: Path) -> None:
+    former, later = of_type(Reading, 1), of_type(Tenths, 10)
+    for writes in range(5):
+        path, ingest = tmp_path / f"{writes}.sqlite", ingest_of(former, later)
+        ingest.silent = True  # nothing is acked, so that the spool keeps all of it over the crossing
+        half_way(path, ingest, former, of_revision(1), 30)
+        ingest.speak()
+        if writes:
+            mortal = agent_of(later, MortalSpool(path, writes), MemoryNet(ingest), of_revision(2))
+            with pytest.raises(KilledError):
+                run(mortal.run())
+        assert run(agent_of(later, path, MemoryNet(ingest), of_revision(2), seed=2).run())
+        found = [row[0] for row in ingest.rows["readings"]]
+        at = sum(isinstance(one, Reading) for one in found)
+        assert 0 < at < ROWS
+        wanted = [(Reading if row < at else Tenths, row) for row in range(ROWS)]
+        assert found == [kind(f"s{n % 3}", n % 10 * (1 if kind is Reading else 10)) for kind, n in wanted]
+        assert [number for number, _ in ingest.crossings] == [1]
 
 
 def test_a_step_that_is_removed_takes_its_state_along_and_begins_empty_when_it_is_back(

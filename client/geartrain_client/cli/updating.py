@@ -131,8 +131,13 @@ def show_revisions(platform: Platform, name: str, *, as_json: bool) -> None:
 
 def _behind(one: _Revision) -> str:
     """The devices that have not gone over, the first of them by name."""
-    more = one.behind_count - DEVICES_SHOWN
-    return ", ".join(one.behind[:DEVICES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+    return _named(one.behind, one.behind_count)
+
+
+def _named(devices: list[str], count: int | None = None) -> str:
+    """The first of so many devices by name."""
+    more = (len(devices) if count is None else count) - DEVICES_SHOWN
+    return ", ".join(devices[:DEVICES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _change(platform: Platform, name: str, verb: str, body: dict[str, Any], wishes: ChangeWishes) -> None:
@@ -173,6 +178,9 @@ def _show(made: _Updated, *, drain: bool) -> None:
         results().print(table_of("", ["step", "change", "state", "how much", "what differs"], lines))
     for table in change.tables:
         results().print(printable("; ".join([f"table {table.table}: {_TABLES[table.what]}", *table.says])))
+    for channel, says in change.upgrades.items():
+        until = f"rows that {_named(made.devices)} send until they have gone over are upgraded"
+        results().print(printable(f"channel {channel}: {says}; {until}"), soft_wrap=True)
     if change.code:
         notices().print(printable(f"code: {'; '.join(change.code)}"), soft_wrap=True)
 

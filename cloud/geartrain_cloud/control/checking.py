@@ -172,9 +172,11 @@ def check(question: Question) -> Answer:
     devices = _steps_on_devices(whole, (base, *cuts))
     known = outline_of(plan, revision, devices)
     there = {channel.id for channel in known.channels}
+    ours = [replace(one, former=_former(one, question, running)) for one in known.channels]
+    known = replace(known, channels=ours)
     outline = replace(
         known,
-        channels=[*known.channels, *(channel for channel in question.sent if channel.id not in there)],
+        channels=[*ours, *(channel for channel in question.sent if channel.id not in there)],
         bundled=bool(question.bundle),
         base=base,
         cuts=cuts,
@@ -186,7 +188,7 @@ def check(question: Question) -> Answer:
         of_devices = frozenset() if question.keeps_flow else devices | ran if cuts else None
         drop, laid, evolution = question.drop, question.laid, _evolution(plan.graph)
         change = change_of(running, revision, drop, laid, evolution, of_devices)
-        refusals = () if question.keeps_flow else _unread(question, running, known)
+        refusals = () if question.keeps_flow else _unread(question, running, revision, known)
         change = replace(change, refusals=(*change.refusals, *refusals))
         past = _past(plan, change, devices) if question.reads_past else None
     rungs = ladder_of(whole, base, cuts) if question.climbs else None
@@ -343,11 +345,34 @@ def ran_by(running: Revision, cut: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _unread(question: Question, running: Revision, known: Outline) -> list[str]:
+def _former(channel: Channel, question: Question, running: Revision | None) -> tuple[str, ...]:
+    """The schemas of a channel's records in former revisions, where these are others."""
+    sent = next((one for one in question.sent if one.id == channel.id), None)
+    texts = [] if sent is None else [*sent.former]
+    if running is not None:
+        texts += [one.schema for one in running.channels if one.id == channel.id and not one.down]
+    return tuple(dict.fromkeys(one for one in texts if Schema.from_json(one).schema_id != channel.schema))
+
+
+def _forgotten(revision: Revision, running: Revision, known: Outline) -> list[str]:
+    """Why rows of types before that of the running revision could not be read, a sentence each."""
+    forms = {one.id: one for one in revision.channels if not one.down}
+    last = {one.id: one.schema for one in running.channels}
+    return [
+        f"the log has rows of channel {one.id} of a type {Schema.from_json(text).name} that a former "
+        "revision had, and the upgrade of the new one does not name it: keep its function, or give the step "
+        "another id"
+        for one in known.channels
+        for text in one.former
+        if text != last.get(one.id) and not forms[one.id].takes(text)
+    ]
+
+
+def _unread(question: Question, running: Revision, revision: Revision, known: Outline) -> list[str]:
     """Why the data centre could not take what devices send until they have gone over, a sentence each."""
     now = {channel.id: channel.schema for channel in known.channels}
     variants = [one.id for one in running.channels if "-" in one.id and not one.down and one.id not in now]
-    found = []
+    found = _forgotten(revision, running, known)
     if variants:
         found.append(
             f"devices with cuts of their own send channels that would have other names "

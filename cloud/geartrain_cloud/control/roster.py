@@ -77,7 +77,7 @@ class RosterKeeper:
         there = [] if ended else [device for device, state in told.assigned.items() if state != "left"]
         devices = {d: members(instance, d, told.lacks.get(d, ()), told.reports.get(d)) for d in there}
         return RosterDocument(
-            {one.id: RosterChannel(tuple(one.sources), one.schema) for one in channels},
+            {one.id: RosterChannel(tuple(one.sources), one.schema, one.former) for one in channels},
             sources,
             devices,
             outline.bounded,

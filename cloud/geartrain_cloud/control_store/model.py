@@ -62,13 +62,15 @@ class Mode(StrEnum):
 class Channel(msgspec.Struct, frozen=True):
     """A stream that crosses the cut: its id, the sources above it, and the schema's id.
 
-    partitioned_by: the field of whose values each is said to live on one device, "" for none.
+    partitioned_by: the field of whose values each is said to live on one device, "" for none; former: the
+    schemas, as their texts, of its records in former revisions, where these were others.
     """
 
     id: str
     sources: list[str]
     schema: str = ""
     partitioned_by: str = ""
+    former: tuple[str, ...] = ()
 
 
 class SourceOutline(msgspec.Struct, frozen=True):

@@ -1,0 +1,130 @@
+"""What control keeps of the types that the records of a channel had, and what it tells ingest of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from geartrain import Flow, Record, Table
+from geartrain.schema import Schema
+from geartrain.testing import TestingSource
+from geartrain_cloud.control.checking import Answer, Question, check
+from geartrain_cloud.control.roster import RosterKeeper, Told
+from geartrain_cloud.control_store.model import Outline, Submission
+from geartrain_cloud.control_store.store import ControlStore
+from geartrain_cloud.ingest.roster import flow_of
+from geartrain_cloud.log.roster import RosterReader, changed
+from geartrain_cloud.platform.config import PlatformConfig
+
+Functions = Mapping[Any, Callable[[Any], Any]]
+
+
+class Live(TestingSource[Any]):
+    """One that never ends."""
+
+    bounded = False
+
+
+class Plain(Record):
+    sensor: str
+    level: int = 0
+
+
+class Measured(Record):
+    sensor: str
+    celsius: float = 0.0
+    upgrade: ClassVar[Functions] = {Plain: lambda one: Measured(one.sensor, one.level / 10)}
+
+
+class Reading(Record):
+    sensor: str
+    celsius: float = 0.0
+    unit: str = "C"
+    upgrade: ClassVar[Functions] = {
+        Plain: lambda one: Measured(one.sensor, one.level / 10),
+        Measured: lambda one: Reading(one.sensor, one.celsius),
+    }
+
+
+class Forgetful(Record):
+    sensor: str
+    celsius: float = 0.0
+    unit: str = "C"
+    upgrade: ClassVar[Functions] = {Measured: lambda one: Forgetful(one.sensor, one.celsius)}
+
+
+def flow_with(kind: Any) -> Flow:
+    flow = Flow("heat")
+    readings: Any = flow.source("readings", Live(items=[]), out=kind)
+    readings.filter(bool, name="some").sink("out", Table("readings"))
+    return flow
+
+
+flow = flow_with(Plain)
+
+
+def asked(kind: Any, running: Outline | None = None) -> Answer:
+    globals()["flow"] = flow_with(kind)  # which the question names
+    sent = () if running is None else tuple(running.channels)
+    document = "" if running is None else running.document
+    base = "" if running is None else running.base
+    return check(Question(f"{__name__}:flow", "cloud", {}, running=document, sent=sent, base=base))
+
+
+def outlined(answer: Answer) -> Outline:
+    assert answer.outline is not None
+    return answer.outline
+
+
+def former_of(outline: Outline) -> list[str]:
+    (channel,) = [one for one in outline.channels if one.id == "readings"]
+    return [Schema.from_json(text).name for text in channel.former]
+
+
+def test_a_channel_keeps_the_types_that_its_records_had() -> None:
+    first = outlined(asked(Plain))
+    second = asked(Measured, first)
+    third = asked(Reading, outlined(second))
+    for answer in (second, third):
+        assert answer.change is not None
+        assert (answer.change.refusals, answer.change.crosses) == ((), True)
+    assert second.change is not None
+    assert second.change.upgrades == {"readings": "its records had a field level, now have none"}
+    assert former_of(first) == []
+    assert former_of(outlined(second)) == ["Plain"]
+    assert former_of(outlined(third)) == ["Plain", "Measured"]
+    again = asked(Reading, outlined(third))
+    assert former_of(outlined(again)) == ["Plain", "Measured"]
+    assert again.is_same
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (Forgetful, "the log has rows of channel readings of a type Plain that a former revision had"),
+        (Plain, "devices would send other records under a known name"),
+    ],
+)
+def test_a_type_that_the_new_one_does_not_name_is_refused_in_one_sentence(kind: Any, why: str) -> None:
+    second = outlined(asked(Measured, outlined(asked(Plain))))
+    change = asked(kind, second).change
+    assert change is not None
+    (refused,) = change.refusals
+    assert refused.startswith(why)
+    assert refused.endswith("or give the step another id")
+
+
+def test_ingest_is_told_of_them(tmp_path: Path) -> None:
+    config = PlatformConfig(tmp_path)
+    store = ControlStore(config.places.control, lambda: 10**15)
+    second = outlined(asked(Measured, outlined(asked(Plain))))
+    store.apps.submit(Submission("heat", f"{__name__}:flow", "auto", "all"), second)
+    RosterKeeper(config.places, config.fleet).write([Told(store.apps.newest("heat"), {})])
+    flow = flow_of(changed(RosterReader(config.places.log).after())["heat.1"])
+    store.close()
+    (former,) = flow.former["readings"].values()
+    assert former.name == "Plain"
+    assert flow.takes("readings", former.schema_id)
