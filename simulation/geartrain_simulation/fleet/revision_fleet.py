@@ -141,12 +141,18 @@ class RevisionFleet(Fleet):
 
     def _channels(self, number: int) -> dict[str, RosterChannel]:
         """Those of all revisions up to one: what is gone stays known, since some device may send it yet."""
-        return {
-            channel.id: RosterChannel(tuple(sorted(channel.sources)), channel.schema.schema_id)
-            for one in self.versions[:number]
-            for channel in one.plan.channels
-            if channel.id not in SYSTEM_CHANNELS
-        }
+        found: dict[str, RosterChannel] = {}
+        texts: dict[str, list[str]] = {}
+        for one in self.versions[:number]:
+            for channel in one.plan.channels:
+                if channel.id in SYSTEM_CHANNELS:
+                    continue
+                text, known = channel.schema.to_json(), texts.setdefault(channel.id, [])
+                former = tuple(other for other in known if other != text)
+                known += [text] if text not in known else []
+                sources = tuple(sorted(channel.sources))
+                found[channel.id] = RosterChannel(sources, channel.schema.schema_id, former)
+        return found
 
     async def _ingest(self, process: Process) -> None:
         config = self._configs.get(process.node.name, self._configs[INGEST])

@@ -80,6 +80,18 @@ class Count(Record):
 
     sensor: str
     count: int
+    upgrade: ClassVar[Mapping[type, Any]] = {}
+
+
+class Counted(Record):
+    """The same in another order, of which the other is made, and the other way round."""
+
+    count: int
+    sensor: str
+    upgrade: ClassVar[Mapping[type, Any]] = {Count: lambda one: Counted(one.count, one.sensor)}
+
+
+Count.upgrade = {Counted: lambda one: Count(one.sensor, one.count)}
 
 
 class Sums(Task[Reading, Total]):
@@ -137,11 +149,20 @@ def is_high(reading: Reading) -> bool:
     return reading.level >= HIGH
 
 
+class CountsOtherwise(Counts):
+    """The same, put out as records of another type."""
+
+    def on_next(self, reading: Reading, ctx: Context[Any, Said]) -> None:
+        """One count for each reading."""
+        ctx.state.count += 1
+        ctx.emit(Counted(ctx.state.count, reading.sensor))
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
     """Which steps a revision has on its devices. factor: of the sums, 0 where there are none; layout: of
     their state, if they are not wide; doors: whether there is a second source; reset: steps that begin anew
-    with it, by a person's word.
+    with it, by a person's word; otherwise: counts are records of another type.
     """
 
     factor: int = 1
@@ -152,6 +173,7 @@ class Form:
     layout: int = 0
     doors: bool = False
     reset: frozenset[str] = field(default_factory=frozenset)
+    otherwise: bool = False
 
     @property
     def channels(self) -> frozenset[str]:
@@ -190,8 +212,10 @@ def draw_forms(seed: int) -> list[Form]:
         if "sums" in last.channels & following.channels and last.is_wide != following.is_wide:
             resets.add("sums")
         forms.append(replace(following, reset=frozenset(resets)))
-    layouts = Random(f"{seed}/layouts")
-    return [replace(form, layout=layouts.choice((0, 0, 1, 2))) for form in forms]
+    layouts, types = Random(f"{seed}/layouts"), Random(f"{seed}/types")
+    return [
+        replace(form, layout=layouts.choice((0, 0, 1, 2)), otherwise=types.random() < 0.4) for form in forms
+    ]
 
 
 def _drawn(random: Random) -> Form:
@@ -218,7 +242,7 @@ def make_versions(forms: Sequence[Form], source: Readings) -> list[Version]:
                 revision_of("", make_plan(graph_of(replace(one, doors=False), source), "edge"))
                 for one in (before.form, form)
             )
-            change = change_of(was, now, form.reset)
+            change = change_of(was, now, form.reset, evolution=lambda *_: ())
             if change.refusals:
                 raise AssertionError(f"control would refuse {form} behind {before.form}: {change.refusals}")
             drops = {**before.drops, **dict.fromkeys(change.drops, number)}
@@ -235,7 +259,12 @@ def graph_of(form: Form, source: Readings) -> Graph:
         sums = (WiderSums if form.is_wide else LAYOUTS[form.layout])(factor=form.factor)
         keyed.process("sums", sums).sink("to_sums", Table("sums"))
     if form.counts:
-        keyed.process("counts", Counts()).sink("to_counts", Table("counts"))
+        counts = (
+            keyed.process("counts", Counts())
+            if not form.otherwise
+            else keyed.process("counts", CountsOtherwise(), out=Counted)
+        )
+        counts.sink("to_counts", Table("counts"))
     if form.high:
         readings.filter(is_high, name="high").sink("to_high", Table("high"))
     if form.levels:
@@ -299,7 +328,9 @@ class _Kept:
                 if factor:
                     cell = self.cells.setdefault((step, reading.sensor), [0, 0])
                     cell[0], cell[1] = cell[0] + 1, cell[1] + factor * reading.level
-                    fields = (reading.sensor, *cell) if step == "sums" else (reading.sensor, cell[0])
+                    fields: tuple[object, ...] = (reading.sensor, *cell)
+                    if step == "counts":
+                        fields = (cell[0], reading.sensor) if form.otherwise else (reading.sensor, cell[0])
                     yield step, replace(row, path=_FIRST, fields=fields)
 
 

@@ -13,6 +13,7 @@ from geartrain.ports import SpoolCommit
 from geartrain.tasks import migration
 from geartrain.wire.codec import decode_header
 from geartrain.wire.envelope import BatchKind, NackReason
+from geartrain_cloud.ingest.config import FlowConfig
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.sequence import Sequencer
 from geartrain_edge.agent import agent, crossing, epochs, session
@@ -281,7 +282,8 @@ def _former_batch_decoded_by_the_newest_schema(patches: Patches) -> None:
             place = stream.flow, arrival.header.channel
             if place not in known or len(names) < 2 or names[-1] == place[1]:
                 return right(content, stream, arrival)
-            due, known[place] = known[place], known[stream.flow, names[-1]]
+            newest = next(reversed(known[stream.flow, names[-1]].values()))
+            due, known[place] = known[place], dict.fromkeys(known[place], newest)
             try:
                 return right(content, stream, arrival)
             finally:
@@ -351,6 +353,32 @@ def _made_anew_though_it_begins_anew(patches: Patches) -> None:
     patches.replace(session, "_changes", make)
 
 
+def _former_type_refused(patches: Patches) -> None:
+    """Once the flow has another type of a channel, ingest takes that one alone."""
+
+    def make(right: Any) -> Any:
+        def takes(flow: FlowConfig, channel: str, schema_id: str) -> bool:
+            return schema_id == flow.schemas.get(channel)
+
+        return takes
+
+    patches.replace(FlowConfig, "takes", make)
+
+
+def _former_type_read_as_the_newest(patches: Patches) -> None:
+    """Rows of a channel are decoded as the type that its flow has now, whatever their header says."""
+
+    def make(right: Any) -> Any:
+        def schema(content: Content, flow: str, channel: str, schema_id: str) -> Any:
+            told = content._flows[flow].schemas.get(channel, "")  # noqa: SLF001 - of the class that is patched
+            found = right(content, flow, channel, schema_id)
+            return found and (right(content, flow, channel, told) or found)
+
+        return schema
+
+    patches.replace(Content, "_schema", make)
+
+
 OF_REVISIONS = (
     Mutant("former steps go on behind a crossing", _former_steps_go_on, _run),
     Mutant("state not kept over a revision", _state_not_kept, _run),
@@ -377,4 +405,6 @@ OF_REVISIONS = (
     Mutant("state made anew not written", _state_made_anew_not_written, _run),
     Mutant("state of the first layout made anew once", _one_step_of_a_chain, _run),
     Mutant("state made anew of a step that begins anew", _made_anew_though_it_begins_anew, _run),
+    Mutant("rows of a former type refused", _former_type_refused, _run),
+    Mutant("rows of a former type read as the newest", _former_type_read_as_the_newest, _run),
 )
