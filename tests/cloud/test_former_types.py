@@ -64,7 +64,8 @@ def found_rows(folder: Path) -> list[tuple[str, float]]:
         if entry.channel == "quotes" and entry.segment:
             table = log.table(entry)
             name = Schema.from_json((table.schema.metadata or {})[SCHEMA_KEY].decode()).name
-            found += [(name, price) for price in table.column("price").to_pylist()]
+            prices: list[Any] = table.column("price").to_pylist()
+            found += [(name, price) for price in prices]
     return found
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from hypothesis import HealthCheck, given, seed, settings
@@ -36,7 +37,7 @@ def test_the_records_behind_a_row_make_it_again() -> None:
         want = interpret(graph, case.world.inputs(), case.world.bounds_us)
         plan, own = drawn_plans(case, rng)
         with tempfile.TemporaryDirectory() as folder:
-            logged = log_of(plan, case.world, rng, Path(folder), own)
+            logged = log_of(plan, case.world, rng, Path(folder), own, Random(1))
             for sink, rows in want.sinks.items():
                 for row in rng.sample(rows, min(ROWS_MAX, len(rows))) if sink in plan.cloud else ():
                     stream = plan.graph[sink].inputs[0].step

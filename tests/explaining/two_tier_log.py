@@ -6,12 +6,15 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from geartrain.planning import Plan, legal_cuts, make_plan
 from geartrain.planning.mixed import make_mixed_plan
-from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.schema import ColumnBatch, RowCodec, derive
 from geartrain_cloud.explaining.logged import LoggedFlow
 from geartrain_cloud.log.reader import LogReader
 from tests.reference.flows import Case
+from tests.reference.records import Named, Reading
 from tests.reference.two_tiers import Device, World
 from tests.spark.log_writer import LogWriter
 
@@ -31,10 +34,15 @@ def drawn_plans(case: Case, rng: random.Random) -> tuple[Plan, list[Plan]]:
 
 
 def log_of(
-    plan: Plan, world: World, rng: random.Random, folder: Path, own: Sequence[Plan] = ()
+    plan: Plan,
+    world: World,
+    rng: random.Random,
+    folder: Path,
+    own: Sequence[Plan] = (),
+    former: random.Random | None = None,
 ) -> LoggedFlow:
     """Run the devices' part of the plan, or of each device's `own`, and write what they send in a random
-    interleaving.
+    interleaving. former: draws which batches come in a former type.
     """
     plans = dict(zip(world.devices, own or [plan] * len(world.devices), strict=True))
     sent = {
@@ -63,8 +71,11 @@ def log_of(
             continue
         rows = one.rows
         columns = codecs[one.channel].to_columns(rows.values)
+        is_former = former is not None and codecs[one.channel].kind is Reading and former.random() < 0.4
         writer.append_rows(
-            one.channel, ColumnBatch(columns, rows.times, rows.names, rows.numbers, rows.paths)
+            one.channel,
+            ColumnBatch(columns, rows.times, rows.names, rows.numbers, rows.paths),
+            schema=replace(derive(Named), name="Reading") if is_former else None,  # its columns in its order
         )
     writer.close()
     return LoggedFlow(LogReader(folder), plan.graph.name, plan)

@@ -33,7 +33,7 @@ STEPS = (
 LIVE = SOURCE.replace("bounded = replayable", "bounded = False\n    replayable")
 FIRST = LIVE + STEPS
 LATER = """
-def tenths(former):
+def made(former):
     if former.value % 25 == 13:
         raise ValueError("thirteen")
     return Reading(former.sensor, former.value, 10 * former.value)
@@ -48,7 +48,7 @@ class Reading(Record):
     sensor: str
     value: int
     tenths: int = 0
-    upgrade = {Former: tenths}
+    upgrade = {Former: made}
 
 
 class Sum("""
@@ -101,7 +101,7 @@ def test_a_device_that_has_not_heard_of_the_update_sends_the_former_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path)
-    assert SECOND.count("tenths") == 3
+    assert SECOND.count("Former") == 2
     world.install(FIRST)
     monkeypatch.setenv("GEARTRAIN_KEYS", str(tmp_path / "keys"))
     monkeypatch.setenv("PYTHONPATH", str(world.project / "src"))
@@ -119,7 +119,7 @@ def test_a_device_that_has_not_heard_of_the_update_sends_the_former_type(
         away = until(lambda: pids(state).get("device d2"), "d2")
         os.kill(away, signal.SIGSTOP)  # it hears of nothing; its app goes on to send
         gear(state, "update", "meadow", project, "--timeout", "10m")
-        until(lambda: client.get("/apps/meadow")["crossing"]["behind"] == ["d2"], "d1 has gone over")
+        until(lambda: client.get("/apps/meadow")["crossing"]["devices"] == ["d2"], "d1 has gone over")
         world.grow(60)
         until(lambda: len(Logged(world).former) >= 60, "d2 has sent records of the former type")
         os.kill(away, signal.SIGCONT)

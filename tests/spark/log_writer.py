@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.records.event_time import END_OF_TIME
-from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.schema import ColumnBatch, RowCodec, Schema
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.part import SegmentPart, segment_digest
 from geartrain_cloud.log.segment import encode_segment
@@ -70,16 +70,19 @@ class LogWriter:
         rows_per_entry: int = 1_000,
         clock: int | None = None,
         clocks: Mapping[str, int] | None = None,
+        schema: Schema | None = None,
     ) -> str:
-        """As `append`, of rows as columns; clocks: by source, those that move after the last."""
+        """As `append`, of rows as columns; clocks: by source, those that move after the last; schema: theirs,
+        where it is not that of the channel's type.
+        """
         if clock is not None:
             clocks = dict.fromkeys([channel] if channel in self.sources else self.sources, clock)
-        codec = self._codecs[channel]
+        schema = self._codecs[channel].schema if schema is None else schema
         self._segments += 1
         name = f"segments/{channel}-{self._segments}.arrow"
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = encode_segment(codec.schema, [SegmentPart("device-1", self._segments, rows)])
+        content = encode_segment(schema, [SegmentPart("device-1", self._segments, rows)])
         path.write_bytes(content)
         sealed = [StoredSegment(name, len(content), segment_digest(content))] if self._sealed else []
         entries = []

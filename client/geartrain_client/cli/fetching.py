@@ -115,6 +115,11 @@ def _bring(
             for record in page.records:
                 file.write(json.dumps(record, ensure_ascii=True) + "\n")
             count += len(page.records)
+            if others := [name for name, one in page.schemas.items() if schemas.get(name, one) != one]:
+                raise ConfigError(
+                    f"channel {others[0]}: an update has given its records another type, and the log has "
+                    "both in this range: name one in which all devices had gone over, or none"
+                )
             schemas |= page.schemas
             removed |= page.removed
             if count > wishes.records_max:

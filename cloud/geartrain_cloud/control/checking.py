@@ -171,12 +171,11 @@ def check(question: Question) -> Answer:
             return Answer(differs=in_short(differ), found=found)
     devices = _steps_on_devices(whole, (base, *cuts))
     known = outline_of(plan, revision, devices)
+    known = replace(known, channels=[_with_former(one, question, running) for one in known.channels])
     there = {channel.id for channel in known.channels}
-    ours = [replace(one, former=_former(one, question, running)) for one in known.channels]
-    known = replace(known, channels=ours)
     outline = replace(
         known,
-        channels=[*ours, *(channel for channel in question.sent if channel.id not in there)],
+        channels=[*known.channels, *(channel for channel in question.sent if channel.id not in there)],
         bundled=bool(question.bundle),
         base=base,
         cuts=cuts,
@@ -345,13 +344,14 @@ def ran_by(running: Revision, cut: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _former(channel: Channel, question: Question, running: Revision | None) -> tuple[str, ...]:
-    """The schemas of a channel's records in former revisions, where these are others."""
+def _with_former(channel: Channel, question: Question, running: Revision | None) -> Channel:
+    """A channel with the schemas of its records in former revisions, where these are others."""
     sent = next((one for one in question.sent if one.id == channel.id), None)
     texts = [] if sent is None else [*sent.former]
     if running is not None:
         texts += [one.schema for one in running.channels if one.id == channel.id and not one.down]
-    return tuple(dict.fromkeys(one for one in texts if Schema.from_json(one).schema_id != channel.schema))
+    former = dict.fromkeys(one for one in texts if Schema.from_json(one).schema_id != channel.schema)
+    return replace(channel, former=tuple(former))
 
 
 def _forgotten(revision: Revision, running: Revision, known: Outline) -> list[str]:

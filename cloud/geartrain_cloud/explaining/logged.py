@@ -13,17 +13,18 @@ from functools import cached_property
 from typing import Any
 
 from geartrain.adapters.system import SystemClock
+from geartrain.errors import LedgerError
 from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, LATE, STATE, key_step
 from geartrain.graph.operator import Services
 from geartrain.planning import Plan
 from geartrain.planning.properties import derive_properties
 from geartrain.records.batch import Batch, DeadLetter
-from geartrain.schema import ColumnBatch, RowCodec, Schema
+from geartrain.schema import ColumnBatch, Schema
 from geartrain.state.claims import HAS
 from geartrain.state.keyed import DictBackend, KeyedState
 from geartrain.state.moving import step_and_form
 from geartrain_cloud.explaining.errors import ExplainError
-from geartrain_cloud.log.arrow import arrow_schema, from_table
+from geartrain_cloud.log.arrow import from_table
 from geartrain_cloud.log.pack import take
 from geartrain_cloud.log.part import SYSTEM_NAMES
 from geartrain_cloud.log.reader import LogReader
@@ -31,6 +32,7 @@ from geartrain_cloud.ports import Entry, position_key
 from geartrain_cloud.spark.claims import claims_lost
 from geartrain_cloud.spark.followed import Followed
 from geartrain_cloud.spark.rows import decoded
+from geartrain_cloud.spark.upgrading import Present
 
 CHUNK_ROWS = 20_000
 """Rows of a partition that are fed before the clocks move."""
@@ -99,7 +101,7 @@ class LoggedFlow:
     def __post_init__(self) -> None:
         self._ends = self.log.positions(self.instance)
         graph, channels = self.plan.graph, self.plan.channels
-        self._codecs = {channel.id: RowCodec(channel.kind) for channel in channels}
+        self._present = {channel.id: Present(channel.id, channel.kind) for channel in channels}
         self._entries = {channel.id: channel.entry for channel in channels}
         known = derive_properties(graph)
         self._timely = {c for c, entry in self._entries.items() if entry in known and known[entry].timely}
@@ -141,7 +143,7 @@ class LoggedFlow:
 
     def _check_known(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
-            if entry.count and entry.channel not in self._codecs:
+            if entry.count and entry.channel not in self._present:
                 raise ExplainError(
                     f"the log has rows of {entry.channel!r}, which a device has sent by a cut that the app "
                     "does not have any more, and only what came by its present cuts can be explained"
@@ -155,15 +157,16 @@ class LoggedFlow:
         table = self.log.table(entry) if entry.segment else claims_lost([entry])
         if table is None:
             return
-        codec = self._codecs[entry.channel]
-        layout = arrow_schema(codec.schema)
-        if (table.schema.names, table.schema.types) != (layout.names, layout.types):
+        present = self._present[entry.channel]
+        try:
+            table, indexes = present.table(table, entry.channel, _nobody)
+        except LedgerError:
             raise ExplainError(
                 f"channel {entry.channel}: the log holds records of another type than the flow now has: "
                 "install the code that the app runs"
-            )
+            ) from None
         said: list[list[Any]] = [table.column(name).to_pylist() for name in SYSTEM_NAMES[4:]]
-        yield LoggedRows(entry, from_table(codec.schema, table), list(range(table.num_rows)), *said)
+        yield LoggedRows(entry, from_table(present.codec.schema, table), indexes, *said)
 
     def on_time(self, found: LoggedRows) -> ColumnBatch:
         """The rows without those that the clock had passed when they came: no step is fed with these."""
@@ -173,7 +176,7 @@ class LoggedFlow:
 
     def batch(self, channel: str, rows: ColumnBatch) -> Batch:
         """Rows of a channel as records; one that cannot be read is left out, as its dead letter says."""
-        return decoded(self._codecs[channel], rows, channel, _nobody)
+        return decoded(self._present[channel].codec, rows, channel, _nobody)
 
     def above(self, step: str) -> set[str]:
         """The steps of the cloud from which records go to a step, and itself; what comes from the log ends
@@ -237,7 +240,7 @@ class LoggedFlow:
     @property
     def moving(self) -> frozenset[str]:
         """The channels by which devices leave state to the data centre and claim it from there."""
-        return frozenset({STATE, CLAIMS} & self._codecs.keys())
+        return frozenset({STATE, CLAIMS} & self._present.keys())
 
     @cached_property
     def taken(self) -> Mapping[str, list[Moved]]:
@@ -259,7 +262,7 @@ class LoggedFlow:
         ]
 
     def _of(self, channel: str) -> Iterator[LoggedRows]:
-        if channel in self._codecs:
+        if channel in self._present:
             yield from (rows for chunk in self.chunks({channel}) for rows in chunk.rows)
 
     def _keyed(self, stream: str, batch: Batch) -> Batch:

@@ -19,6 +19,7 @@ from geartrain_cloud.explaining.question import RecordsQuestion
 from geartrain_cloud.log.arrow import from_table
 from geartrain_cloud.log.part import SYSTEM_NAMES
 from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.log.segment import schema_of
 from geartrain_cloud.ports import Entry
 
 PAGE_ROWS, PAGE_BYTES = 10_000, 4 << 20
@@ -63,11 +64,15 @@ def page_of(question: RecordsQuestion) -> dict[str, Any]:
 def _records(
     log: LogReader, entry: Entry, schemas: dict[str, Schema], question: RecordsQuestion
 ) -> Iterator[dict[str, Any]]:
-    schema = schemas.get(entry.channel) or log.schema(entry.flow, entry.channel)
+    table = log.table(entry)
+    schema = schema_of(table) or log.schema(entry.flow, entry.channel)
     if schema is None:
         raise ExplainError(f"channel {entry.channel}: no device has announced what its records are")
-    schemas[entry.channel] = schema
-    table = log.table(entry)
+    if schemas.setdefault(entry.channel, schema).schema_id != schema.schema_id:
+        raise ExplainError(
+            f"channel {entry.channel}: an update has given its records another type, and the log has both "
+            "here: fetch a range in which all devices had gone over, or none"
+        )
     rows = from_table(schema, table)
     said: list[list[Any]] = [table.column(name).to_pylist() for name in SYSTEM_NAMES[4:]]
     paths = rows.paths if rows.paths is not None else [b""] * len(rows)

@@ -9,7 +9,7 @@ the clock is marked as overtaken. Everything else is refused with a sentence.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -35,7 +35,7 @@ from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.opening import ledger_of, stopped_log
 from geartrain_cloud.log.part import SegmentPart, partition_of, segment_digest
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.log.rows import read_schema
+from geartrain_cloud.log.rows import read_schema, read_schemas
 from geartrain_cloud.ports import Entry, LedgerChange, StoredSegment, position_key
 
 Commit = Callable[[SqliteLedger, int, LedgerChange], Awaitable[None]]
@@ -79,12 +79,13 @@ def resubmit_batch(folder: Path, number: int) -> Resubmitted:
             header = decode_header(envelope.header)
             if header.kind is not BatchKind.DATA or not header.channel:
                 raise LedgerError(f"{what} holds no rows")
-            schema = _schema(folder, batch.flow, header.channel, what)
-            if schema.schema_id != header.schema_id:
+            schemas = {one.schema_id: one for one in _schemas(folder, batch.flow, header.channel, what)}
+            if header.schema_id not in schemas:
                 raise LedgerError(
                     f"{what} has schema {header.schema_id}, but channel {header.channel} has "
-                    f"{schema.schema_id}: its rows do not fit"
+                    f"{' or '.join(schemas)}: its rows do not fit"
                 )
+            schema = schemas[header.schema_id]
             rows = decode_rows(schema, header, envelope.body)
         except WireError as error:
             raise LedgerError(f"{what} cannot be decoded: {error}") from None
@@ -117,8 +118,7 @@ def resubmit_letter(folder: Path, name: str) -> Resubmitted:
                 f"{what} was refused by step {step}, whose input it is: only what a source refused can be "
                 "resubmitted"
             )
-        schema = _schema(folder, found.flow, step, what)
-        rows = _letter_rows(schema, found, what)
+        schema, rows = _rows_of_letter(_schemas(folder, found.flow, step, what), found, what)
         letters_key = position_key(found.partition)
         entry = LogReader(folder).entries(found.flow, letters_key, found.number - 1, found.number)[0]
         place = (found.flow, found.partition, found.number, found.row)
@@ -143,11 +143,24 @@ def find_letter(folder: Path, name: str) -> LoggedLetter:
     raise AbsentError(f"there is no dead letter {name} in the log: see gear deadletters ls")
 
 
-def _schema(folder: Path, flow: str, channel: str, what: str) -> Schema:
-    schema = LogReader(folder).schema(flow, channel)
-    if schema is None:
+def _schemas(folder: Path, flow: str, channel: str, what: str) -> list[Schema]:
+    """The schemas of a channel, the oldest first."""
+    with ledger_of(folder) as ledger:
+        stored = [one for one in read_schemas(ledger) if (one.flow, one.channel) == (flow, channel)]
+    if not stored:
         raise LedgerError(f"{what} belongs to channel {channel}, whose schema no device has announced yet")
-    return schema
+    return [Schema.from_json(one.text) for one in stored]
+
+
+def _rows_of_letter(schemas: Sequence[Schema], found: LoggedLetter, what: str) -> tuple[Schema, ColumnBatch]:
+    """The row of a letter, of the first type that it has exactly; raises `LedgerError`."""
+    for schema in schemas:
+        try:
+            return schema, _letter_rows(schema, found, what)
+        except LedgerError:
+            if schema is schemas[-1]:
+                raise
+    raise LedgerError(f"{what} is of no type")
 
 
 def _place(folder: Path, flow: str, channel: str, device: str, what: str) -> tuple[Partition, int]:

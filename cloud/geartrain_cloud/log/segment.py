@@ -8,6 +8,7 @@ its metadata holds the channel's schema. The rows of the parts follow one anothe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain, repeat
 from pathlib import Path
 
@@ -20,6 +21,17 @@ from geartrain_cloud.log.part import SegmentPart, UnlikeError, segment_digest
 
 SCHEMA_KEY = b"geartrain.schema"
 """Metadata of the Arrow schema: `Schema.to_json()` of the channel."""
+
+
+def schema_of(table: pa.Table) -> Schema | None:
+    """The schema of rows of a segment, as the segment says it; None where a table is of none."""
+    said = (table.schema.metadata or {}).get(SCHEMA_KEY)
+    return None if said is None else _schema(said)
+
+
+@lru_cache(maxsize=256)
+def _schema(text: bytes) -> Schema:
+    return Schema.from_json(text.decode())
 
 
 def encode_segment(schema: Schema, parts: Sequence[SegmentPart]) -> bytes:

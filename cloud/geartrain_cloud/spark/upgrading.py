@@ -7,7 +7,6 @@ be upgraded becomes a dead letter and stops nothing; the others stay in their or
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -16,12 +15,12 @@ from msgspec.structs import replace
 from geartrain.errors import USER_ERRORS, LedgerError
 from geartrain.graph.conform import describe, raw_form
 from geartrain.records.batch import DeadLetter, Origin
-from geartrain.schema import ColumnBatch, RowCodec, Schema
+from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.schema.upgrading import Upgrading
 from geartrain_cloud.log.arrow import arrow_schema, from_table, to_table
 from geartrain_cloud.log.pack import take
 from geartrain_cloud.log.part import SYSTEM_NAMES
-from geartrain_cloud.log.segment import SCHEMA_KEY
+from geartrain_cloud.log.segment import schema_of
 from geartrain_cloud.spark.rows import Reject
 
 
@@ -52,8 +51,8 @@ class Present:
 
     def _codec_of(self, table: pa.Table) -> RowCodec:
         """What reads the rows of a table; raises `LedgerError`."""
-        said = (table.schema.metadata or {}).get(SCHEMA_KEY)
-        codec = self.codec if said is None else self._reads.codec_of(_schema(said))
+        schema = schema_of(table)
+        codec = self.codec if schema is None else self._reads.codec_of(schema)
         if codec is None:
             raise self._stranger(table)
         layout = self._layout if codec is self.codec else arrow_schema(codec.schema)
@@ -84,11 +83,6 @@ class Present:
                 why = f"the record cannot be upgraded to {self.codec.schema.name}: {describe(error)}"[:300]
                 reject(DeadLetter(stream, origin, rows.times[row], why, raw_form(raw)))
         return replace(take(rows, kept), fields=self.codec.to_columns(values)), kept
-
-
-@lru_cache(maxsize=256)
-def _schema(text: bytes) -> Schema:
-    return Schema.from_json(text.decode())
 
 
 def _columns(schema: pa.Schema) -> str:

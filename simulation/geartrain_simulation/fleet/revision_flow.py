@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, ClassVar
 
-from geartrain import Context, Flow, Record, State, Table, Task
+from geartrain import Context, Flow, Record, State, Stream, Table, Task
 from geartrain.graph.graph import Graph
 from geartrain.planning import Plan, make_plan
 from geartrain.revision import revision_of
@@ -259,11 +259,8 @@ def graph_of(form: Form, source: Readings) -> Graph:
         sums = (WiderSums if form.is_wide else LAYOUTS[form.layout])(factor=form.factor)
         keyed.process("sums", sums).sink("to_sums", Table("sums"))
     if form.counts:
-        counts = (
-            keyed.process("counts", Counts())
-            if not form.otherwise
-            else keyed.process("counts", CountsOtherwise(), out=Counted)
-        )
+        task, out = (CountsOtherwise(), Counted) if form.otherwise else (Counts(), Count)
+        counts: Stream[Any] = keyed.process("counts", task, out=out)
         counts.sink("to_counts", Table("counts"))
     if form.high:
         readings.filter(is_high, name="high").sink("to_high", Table("high"))
