@@ -1,5 +1,5 @@
-"""Ingest takes rows of the types that a flow's records had before, where the roster names them, and no
-others; with two ingests over one log, with merges and with restarts.
+"""Ingest takes rows of the types that a flow's records had before, where the roster names them, and no other.
+With two ingests over one log, with merges and with restarts.
 """
 
 from __future__ import annotations

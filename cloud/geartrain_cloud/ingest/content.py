@@ -2,8 +2,8 @@
 
 Between the sequencer and the group that is committed next. Guarantees: a batch is taken whole: either its
 rows are logged, or the batch is quarantined. Its watermarks move the clocks either way. The rows of a batch
-have the layout that its header names, and that is one of those which the flow takes: where nobody has named
-any, the first one of the channel.
+have the layout that its header names. That is one which the flow takes: where nobody has named any, the first
+of the channel is final.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Records of a former type, as records of the present one: what a record type says by its `upgrade`.
 
-Where a revision has given the records of a channel another type, and rows of the former one still come: from
-devices that have not gone over, and from the log. Guarantees: a record goes from type to type until no
+Where a revision has given the records of a channel another type. Rows of the former one still come, from
+devices that have not gone over and from the log. Guarantees: a record goes from type to type until no
 function takes it, and is then of the present type, in its normal form. Types are known by their layout, so a
 former class may be called otherwise than it was.
 Pure, but for what a user's function does.
