@@ -7,6 +7,7 @@ made.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from geartrain.schema import ColumnBatch, derive
 from tests.hosting.in_process import RevisedLog, Seen, check_flow
 from tests.reference.records import Brief, Named, Reading
 from tests.reference.revised_flows import Revised
+from tests.reference.revisions import Earlier
 from tests.reference.two_tiers import World
 from tests.spark.case_log import Logged
 
@@ -51,8 +53,16 @@ class FormerLog(RevisedLog):
         self._broken = Counter[Any]()
         super().__init__(folder, flow, rng)
         self.letters += self._broken
-        gone = {(step, name, number) for step, _, name, number, _ in self._broken}
-        self.records = [records - gone for records in self.records]
+        self._gone = {(step, name, number) for step, _, name, number, _ in self._broken}
+        self.records = [records - self._gone for records in self.records]
+
+    def earlier(self, number: int) -> Earlier | None:
+        """What new steps read of the log of before, without rows that no step can be given."""
+        found = super().earlier(number)
+        if found is None:
+            return None
+        records, before = set(found.records) - self._gone, set(found.before) - self._gone
+        return dataclasses.replace(found, records=records, before=before)
 
     def sent(self, world: World, rng: random.Random) -> Iterator[Logged]:
         """What some of the devices send."""
@@ -88,9 +98,10 @@ class FormerLog(RevisedLog):
 def test_rows_of_former_types_are_as_if_they_had_come_in_the_present_one(tmp_path: Path) -> None:
     seen = Seen()
     for number in range(FLOWS):
-        seen.add(check_flow(tmp_path / str(number), number, 1, FormerLog))
+        seen.add(check_flow(tmp_path / str(number), number, 1, FormerLog, past=True))
     assert seen.flows > FLOWS / 2
     assert seen.rows > 200
     assert seen.letters > 5
+    assert seen.in_past > 1
     assert min(COUNTED.values()) > 20
     assert len(COUNTED) == 3
