@@ -1,98 +1,15 @@
 """Random flows whose devices send records of former types, without Spark, against a reference that is given
 all records in the present type.
-
-Each entry of the log is of one of three types, by chance. Of some rows no record of the present type can be
-made.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import random
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from zlib import crc32
 
-import msgspec
-from msgspec.structs import replace
-
-from geartrain.schema import ColumnBatch, derive
-from tests.hosting.in_process import RevisedLog, Seen, check_flow
-from tests.reference.records import Brief, Named, Reading
-from tests.reference.revised_flows import Revised
-from tests.reference.revisions import Earlier
-from tests.reference.two_tiers import World
-from tests.spark.case_log import Logged
+from tests.hosting.former_log import COUNTED, FormerLog
+from tests.hosting.in_process import Seen, check_flow
 
 FLOWS = 8
-COUNTED = Counter[Any]()
-"""By type, how many rows came in it."""
-
-
-@dataclass(frozen=True)
-class Former(Logged):
-    """An entry of rows of a type."""
-
-    kind: Any = Reading
-
-    def is_broken(self, row: int) -> bool:
-        """Whether no record can be made of a row."""
-        assert self.rows is not None
-        return (
-            self.kind is Brief and crc32(f"{self.rows.names[row]}{self.rows.numbers[row]}".encode()) % 4 == 0
-        )
-
-
-class FormerLog(RevisedLog):
-    """Its rows of sources are of former types by chance."""
-
-    def __init__(self, folder: Path, flow: Revised, rng: random.Random) -> None:
-        self._broken = Counter[Any]()
-        super().__init__(folder, flow, rng)
-        self.letters += self._broken
-        self._gone = {(step, name, number) for step, _, name, number, _ in self._broken}
-        self.records = [records - self._gone for records in self.records]
-
-    def earlier(self, number: int) -> Earlier | None:
-        """What new steps read of the log of before, without rows that no step can be given."""
-        found = super().earlier(number)
-        if found is None:
-            return None
-        records, before = set(found.records) - self._gone, set(found.before) - self._gone
-        return dataclasses.replace(found, records=records, before=before)
-
-    def sent(self, world: World, rng: random.Random) -> Iterator[Logged]:
-        """What some of the devices send."""
-        for one in super().sent(world, rng):
-            if one.rows is None or one.channel.startswith("_"):
-                yield one
-                continue
-            kind = rng.choice((Reading, Reading, Named, Brief))
-            former = Former(one.channel, one.rows, one.clocks, one.device, kind)
-            COUNTED[kind] += len(one.rows)
-            for row, (time, name, number) in enumerate(
-                zip(one.rows.times, one.rows.names, one.rows.numbers, strict=True)
-            ):
-                if former.is_broken(row):
-                    self._broken[one.channel, time, name, number, b""] += 1
-            yield former
-
-    def segment(self, one: Logged) -> str:
-        """The rows as their device sends them, whose class has the name of the present one."""
-        if not isinstance(one, Former) or one.kind is Reading or one.rows is None:
-            return super().segment(one)
-        schema = replace(derive(one.kind), name="Reading")
-        return self.written(one, schema, replace(one.rows, fields=self._columns(one, one.rows)))
-
-    def _columns(self, one: Former, rows: ColumnBatch) -> list[list[Any]]:
-        if one.kind is Named:
-            return rows.fields
-        keys, *others = rows.fields
-        rest = [msgspec.msgpack.encode(list(values)) for values in zip(*others, strict=True)]
-        return [keys, [b"\xc1" if one.is_broken(row) else packed for row, packed in enumerate(rest)]]
 
 
 def test_rows_of_former_types_are_as_if_they_had_come_in_the_present_one(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Many more random flows that go through random revisions, each under three schedules.
+"""Many more random flows that go through random revisions, each under three schedules. In one of them devices
+send records of former types, too.
 
 `make revisions` runs 1,000; `--from` begins with another one than the first.
 """
@@ -8,9 +9,11 @@ from __future__ import annotations
 import argparse
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
+from tests.hosting.former_log import FormerLog
 from tests.hosting.in_process import Seen, check_flow
 
 FIRST, FLOWS, SCHEDULES = 100, 20, 3
@@ -28,7 +31,10 @@ def check_flows(first: int, count: int) -> Seen:
 
 def _check(number: int) -> Seen:
     with tempfile.TemporaryDirectory() as folder:
-        return check_flow(Path(folder), number, SCHEDULES)
+        seen = check_flow(Path(folder) / "present", number, SCHEDULES - 1)
+        former = check_flow(Path(folder) / "former", number, 1, FormerLog)
+    seen.add(replace(former, flows=0))
+    return seen
 
 
 def test_many_flows_go_through_revisions_as_the_reference_does() -> None:
@@ -38,6 +44,7 @@ def test_many_flows_go_through_revisions_as_the_reference_does() -> None:
     assert seen.killed > 2 * FLOWS
     assert seen.scaled > 2 * FLOWS
     assert seen.migrated
+    assert seen.letters
 
 
 def main() -> None:
