@@ -166,7 +166,7 @@ class LoggedFlow:
                 "install the code that the app runs"
             ) from None
         said: list[list[Any]] = [table.column(name).to_pylist() for name in SYSTEM_NAMES[4:]]
-        yield LoggedRows(entry, from_table(present.codec.schema, table), indexes, *said)
+        yield LoggedRows(entry, from_table(present.codec.schema, table), list(indexes), *said)
 
     def on_time(self, found: LoggedRows) -> ColumnBatch:
         """The rows without those that the clock had passed when they came: no step is fed with these."""

@@ -7,6 +7,7 @@ be upgraded becomes a dead letter and stops nothing; the others stay in their or
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -32,13 +33,13 @@ class Present:
         self.codec = self._reads.codec
         self._layout = arrow_schema(self.codec.schema)
 
-    def table(self, table: pa.Table, stream: str, reject: Reject) -> tuple[pa.Table, list[int]]:
+    def table(self, table: pa.Table, stream: str, reject: Reject) -> tuple[pa.Table, Sequence[int]]:
         """Rows of the log in the present type, and which of them these are; what cannot be upgraded is
         rejected as of `stream`. Raises `LedgerError` for rows of another flow.
         """
         codec = self._codec_of(table)
         if codec is self.codec:
-            return table, list(range(table.num_rows))
+            return table, range(table.num_rows)
         rows, kept = self._upgraded(codec, from_table(codec.schema, table), stream, reject)
         said: list[list[Any]] = [table.column(name).to_pylist() for name in SYSTEM_NAMES[4:]]
         devices, seqs, late, overtaken = ([column[row] for row in kept] for column in said)
