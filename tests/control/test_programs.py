@@ -131,6 +131,7 @@ def test_a_store_of_the_format_before_is_brought_to_this_one(tmp_path: Path) -> 
         tables = database.execute("SELECT sql FROM sqlite_schema ORDER BY name").fetchall()
         for table in (
             *("programs", "revisions", "cut_changes", "bearers", "events", "told", "device_purges"),
+            "canaries",
             *("secrets", "sealed_secrets", "certificates"),
         ):
             database.execute(f"DROP TABLE {table}")
@@ -149,5 +150,5 @@ def test_a_store_of_the_format_before_is_brought_to_this_one(tmp_path: Path) -> 
         assert database.execute("SELECT sql FROM sqlite_schema ORDER BY name").fetchall() == tables
         database.execute("PRAGMA user_version = 99")
     database.close()
-    with pytest.raises(StoreError, match="has layout 99, and this version of Geartrain knows 11"):
+    with pytest.raises(StoreError, match="has layout 99, and this version of Geartrain knows 12"):
         ControlStore(path, lambda: 3)

@@ -307,6 +307,7 @@ def test_a_store_of_a_former_release_has_the_first_revision_of_each_app(tmp_path
             "events",
             "told",
             "device_purges",
+            "canaries",
         ):
             older.execute(f"DROP TABLE {table}")
         older.execute("PRAGMA user_version = 2")

@@ -44,6 +44,7 @@ TELLS: dict[str, str] = {
     "POST /apps/{name}/retain": "app",
     "POST /apps/{name}/update": "revision, app",
     "POST /apps/{name}/rollback": "revision, app",
+    "POST /apps/{name}/promote": "canary, revision",
     "POST /apps/{name}/cut": "cut, revision",
     "POST /apps/{name}/move": "cut, revision",
     "POST /apps/{name}/scale": "app",

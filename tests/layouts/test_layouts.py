@@ -118,7 +118,7 @@ class Kind:
 
 
 STORES = {
-    "control store": Kind(control_store, "control.sqlite", 11),
+    "control store": Kind(control_store, "control.sqlite", 12),
     "join tokens": Kind(tokens, "joins.sqlite", 1),
     "audit log": Kind(audit, "audit.sqlite", 1),
     "ledger": Kind(ledger, "ledger.sqlite", 5, readers=(ledger_read,)),

@@ -6,6 +6,8 @@ retired, counts as one that has gone over. One that was never heard is taken to 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from geartrain.control.codec import decode_reported
 from geartrain.control.states import AppReport, AppState
 from geartrain_cloud.control_store.model import Instance
@@ -22,9 +24,9 @@ def can(store: ControlStore, device: str, ability: str) -> bool:
 
 def laggards(store: ControlStore, instance: Instance) -> list[str]:
     """The devices that have not gone over to the newest revision that was in force and changed what they run;
-    none where there was no such.
+    none where there was no such. Those of a canary are not counted while that is not over.
     """
-    told = store.revisions.told(instance)
+    told, canary = store.revisions.in_force(instance), store.revisions.canary_of(instance)
     ran = [(one.number, one.outline) for one in store.revisions.in_force_before(told)]
     ran.append((told.revision, told.outline))
     first = next((number for number, outline in reversed(ran) if outline.crosses), 0)
@@ -32,20 +34,24 @@ def laggards(store: ControlStore, instance: Instance) -> list[str]:
         return []
     known = {outline.revision for number, outline in ran if number >= first}
     assigned = store.desired.assigned(instance.instance)
+    apart = canary.devices if canary is not None and canary.began_us else ()
     return [
         device
         for device, state in assigned.items()
-        if state == "wanted" and not _has_crossed(_report(store, device, instance.instance), known)
+        if state == "wanted" and device not in apart and not has_crossed(store, device, instance, known)
     ]
 
 
-def _has_crossed(report: AppReport | None, known: set[str]) -> bool:
+def has_crossed(store: ControlStore, device: str, instance: Instance, known: Collection[str]) -> bool:
+    """Whether a device says that it runs one of the revisions `known`, by their hashes, or has ended."""
+    report = report_of(store, device, instance.instance)
     if report is None:
         return False
     return report.state is AppState.ENDED or (report.state in _RUNS and report.revision in known)
 
 
-def _report(store: ControlStore, device: str, instance: str) -> AppReport | None:
+def report_of(store: ControlStore, device: str, instance: str) -> AppReport | None:
+    """What a device has said last of an instance, None where it has said nothing."""
     said = store.reports.last(device)
     apps = decode_reported(said).apps if said else ()
     return next((app for app in apps if app.instance == instance), None)

@@ -36,7 +36,7 @@ from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.moving_state import StateSizes
 from geartrain_cloud.control.resting import under_way
 from geartrain_cloud.control.trust import Trust
-from geartrain_cloud.control_store.apps import check_is_to_run
+from geartrain_cloud.control_store.apps import check_is_to_run, in_the_way
 from geartrain_cloud.control_store.errors import ConflictError, UnavailableError
 from geartrain_cloud.control_store.idempotency import Answer
 from geartrain_cloud.control_store.model import CutChange, CutRule, Device, Instance, Outline, Planned
@@ -342,11 +342,14 @@ class Cuts:
         """Whether an app goes over to something, or does not run."""
         is_to_follow = self._store.revisions.next_of(instance) is not None
         is_waiting = self._store.cut_changes.of(instance.instance) is not None
+        is_waiting = is_waiting or self._store.revisions.canary_of(instance) is not None
         return is_to_follow or is_waiting or bool(under_way(instance, self._host(instance.instance)))
 
     def _busy(self, instance: Instance) -> list[str]:
         """What keeps an app from other cuts now, whichever, a sentence each."""
         found = under_way(instance, self._host(instance.instance))
+        if not found and self._store.revisions.canary_of(instance) is not None:
+            found.append(in_the_way(instance.name))
         if not found and self._store.cut_changes.of(instance.instance) is not None:
             found.append("other cuts are under way: wait until devices have them, see gear info")
         if len(instance.cut_rules) >= RULES_MAX:

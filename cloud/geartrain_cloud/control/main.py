@@ -31,6 +31,7 @@ from geartrain_cloud.control.agents import Agents
 from geartrain_cloud.control.aging import Aging
 from geartrain_cloud.control.backfilling import Backfills
 from geartrain_cloud.control.backups import Backups
+from geartrain_cloud.control.canary_rounds import CanaryRounds
 from geartrain_cloud.control.certificates import Certificates
 from geartrain_cloud.control.clones import Clones
 from geartrain_cloud.control.cutting import Cuts
@@ -156,8 +157,8 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
             devices = await _listen_for_devices(config, enrolment, trust)
             _write_door(config, url[0])
             following = _follow_lane(store, config, clock, clones, asking)
-            adaptive = AdaptiveRounds(store, cuts, audit, clock, changed.set).run()
-            lane = asyncio.ensure_future(_together(following, Aging(store, config, clock).run(), adaptive))
+            works = (following, *_works(config, store, cuts, audit, clock, changed.set))
+            lane = asyncio.ensure_future(_together(*works))
             try:
                 due: list[Round | None] = [purging, trust, enrolment, rounds, streams, wrong]
                 due.append(_renewing(config, store, clock, enrolment))
@@ -173,6 +174,22 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         store.close()
         audit.close()
     return signals.was_interrupted
+
+
+def _works(
+    config: PlatformConfig,
+    store: ControlStore,
+    cuts: Cuts,
+    audit: AuditLog,
+    clock: SystemClock,
+    changed: Callable[[], None],
+) -> list[Coroutine[Any, Any, None]]:
+    """What goes on by itself as long as control runs."""
+    return [
+        Aging(store, config, clock).run(),
+        AdaptiveRounds(store, cuts, audit, clock, changed).run(),
+        CanaryRounds(store, config.places, audit, clock, changed).run(),
+    ]
 
 
 def _beside_the_path(

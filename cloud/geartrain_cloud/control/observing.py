@@ -21,7 +21,7 @@ from geartrain.records.event_time import END_OF_TIME
 from geartrain.revision import Revision, table_notes
 from geartrain_cloud.control.agents import standing_of
 from geartrain_cloud.control.cost import Costs
-from geartrain_cloud.control.crossed import laggards
+from geartrain_cloud.control.crossed import has_crossed, laggards
 from geartrain_cloud.control.cutting import shown_cut
 from geartrain_cloud.control.hosting import HostReport, read_hosted, unsent_because
 from geartrain_cloud.control.machine import GONE, Measured, ProcessMeter
@@ -173,6 +173,7 @@ class Observer:
             "cut": instance.cut,
             "cut_change": self._cut_change(instance),
             "adaptive": self._adaptive(instance),
+            "canary": self._canary(instance),
             "crossing": self._crossing(instance),
             "selector": instance.selector,
             "run": instance.run,
@@ -280,12 +281,32 @@ class Observer:
             ],
         }
 
+    def _canary(self, instance: Instance) -> dict[str, Any] | None:
+        """The canary of an app, also one that is over; None where it never had one."""
+        canary = self._store.revisions.canaries.of(instance.instance)
+        if canary is None:
+            return None
+        known, store = {canary.runs.outline.revision}, self._store
+        return {
+            "number": canary.number,
+            "code": canary.runs.outline.code,
+            "stage": canary.stage.value,
+            "why": printable(canary.why, TEXT_CHARS_MAX),
+            "selector": canary.selector,
+            "count": len(canary.devices),
+            "crossed": sum(has_crossed(store, device, instance, known) for device in canary.devices),
+            "devices": list(canary.devices)[:NAMES_MAX],
+            "since_us": canary.began_us or None,
+            "until_us": canary.until_us if canary.began_us else None,
+            "is_open": self._store.revisions.canary_of(instance) is not None,
+        }
+
     def _crossing(self, instance: Instance) -> dict[str, Any] | None:
         """The devices that have not gone over to the newest revision with other steps for them; None where
         all have.
         """
         running = self._store.desired.running(instance.instance)
-        is_told = self._store.revisions.told(instance) is instance
+        is_told = self._store.revisions.in_force(instance) is instance
         behind = laggards(self._store, instance) if is_told else running
         if instance.state.has_whole_log or not behind:
             return None

@@ -15,6 +15,7 @@ from aiohttp import web
 from geartrain.revision import in_short
 from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.resting import under_way
+from geartrain_cloud.control_store.apps import in_the_way
 from geartrain_cloud.control_store.errors import ConflictError
 from geartrain_cloud.control_store.idempotency import Answer
 from geartrain_cloud.control_store.model import Instance
@@ -63,7 +64,9 @@ class Scales:
         host, name = self._host(instance.instance), instance.name
         if found := under_way(instance, host):
             return found
-        if (following := self._store.revisions.next_of(instance)) is not None:
+        if self._store.revisions.canary_of(instance) is not None:
+            found.append(in_the_way(name))
+        elif (following := self._store.revisions.next_of(instance)) is not None:
             found.append(
                 f"it is to go over to revision {following.number}: wait until that is in force, or give it "
                 "up with gear rollback"

@@ -19,9 +19,11 @@ from msgspec.structs import replace
 
 from geartrain.control.states import MIGRATES, OTHER_STEPS
 from geartrain.errors import GeartrainError
+from geartrain.fleet.selectors import parse_selector
 from geartrain.revision import Change, Revision, differences, in_short, tables_of
 from geartrain.revision.change import TableForm
 from geartrain_cloud.changes.editing import unasked, unchanged
+from geartrain_cloud.control.canary import canaries_of, unfit
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question, ran_by
 from geartrain_cloud.control.crossed import can, laggards
@@ -31,12 +33,14 @@ from geartrain_cloud.control.moving_state import StateSizes
 from geartrain_cloud.control.past import PastLog, begin_of
 from geartrain_cloud.control.resting import under_way
 from geartrain_cloud.control.trust import Trust
+from geartrain_cloud.control_store.apps import in_the_way
 from geartrain_cloud.control_store.errors import ConflictError, InvalidError
 from geartrain_cloud.control_store.idempotency import Answer
-from geartrain_cloud.control_store.model import Instance, Options, Outline, Planned
+from geartrain_cloud.control_store.model import Canary, CanaryStage, Instance, Options, Outline, Planned
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.rest import answers
 from geartrain_cloud.rest.requests import (
+    PromoteBody,
     RevisionsQuery,
     RollbackBody,
     UpdateBody,
@@ -49,6 +53,7 @@ from geartrain_cloud.rest.routes import route
 HASH_CHARS = 64
 NAMED_MAX = 100
 """Devices that an answer names; it counts all."""
+_BY_HAND = "a person has said so"
 NOTHING_NEW = "from {}: this flow has no step that is new: leave it out"
 
 
@@ -153,6 +158,8 @@ class Updates:
         if key and (known := self._store.answers.recall(key, asked)) is not None:
             return known
         instance = self._store.apps.newest(request.match_info["name"])
+        if (canary := self._store.revisions.canary_of(instance)) is not None:
+            return self._end_canary(instance, canary, CanaryStage.BACK, body, (key, asked))
         following = self._store.revisions.next_of(instance)
         if following is not None:
             return self._give_up(instance, following, body, key, asked)
@@ -173,6 +180,19 @@ class Updates:
             instance, target, body.drop_state, passes=passed is not None, is_back=True
         )
         return self._go_over(instance, outline, checked, body, key, asked)
+
+    @route("POST", "/apps/{name}/promote", "operator", answers.Updated, statuses=(200, 202), body=PromoteBody)
+    async def promote(self, request: web.Request) -> Answer:
+        """Have all devices of an app follow its canary now."""
+        body, asked = await body_of(request, PromoteBody)
+        key = key_of(request)
+        if key and (known := self._store.answers.recall(key, asked)) is not None:
+            return known
+        instance = self._store.apps.newest(request.match_info["name"])
+        canary = self._store.revisions.canary_of(instance)
+        if canary is None:
+            raise ConflictError(f"app {instance.name} has no canary: see gear info {instance.name}")
+        return self._end_canary(instance, canary, CanaryStage.PROMOTED, body, (key, asked))
 
     @route("GET", "/apps/{name}/revisions", "viewer", answers.Revisions, query=RevisionsQuery)
     async def revisions(self, request: web.Request) -> Answer:
@@ -274,7 +294,8 @@ class Updates:
         was, now = Revision.from_json(instance.outline.document), Revision.from_json(outline.document)
         change = checked.change or Change()
         passes = passed is not None and isinstance(body, RollbackBody)
-        is_equal = not (passes or differences(replace(was, code=now.code), now) or body.drop_state)
+        canary = self._canary_of(instance, body)
+        is_equal = not (passes or differences(replace(was, code=now.code), now) or body.drop_state or canary)
         if passed is not None and not is_equal:
             outline = replace(outline, follows=passed.number)
         if not is_equal:
@@ -295,12 +316,13 @@ class Updates:
             "change": msgspec.to_builtins(change),
             "state": self._state_of(instance, change, was),
         }
+        if canary:
+            said["canary"] = list(canary)
         refusals = [] if is_equal else self._in_the_way(instance, outline, change, (was, now))
+        refusals += unfit((instance.outline, outline), (was, now), change) if canary else []
         former = self._store.revisions.in_force_before(instance)
         refusals += self._past_log.lacks(instance, former, outline.begin, checked.past)
-        if isinstance(body, UpdateBody):
-            refusals += unasked(change, body.only, body.steps)
-            refusals += unchanged(change, body.only, body.steps, {step.id for step in now.steps})
+        refusals += _not_asked_for(change, body, now)
         if body.dry_run:
             return 200, {**said, "refusals": refusals}
         if refusals:
@@ -312,10 +334,71 @@ class Updates:
             else:
                 given = (checked.cut, checked.options, checked.device_options, outline, change.drops)
                 planned = Planned(instance.instance, number, now.flow, *given, self._now_us())
-                self._store.apps.plan(instance.name, planned)
+                self._plan(instance, planned, body, canary)
             return 202, said
 
         answer = self._store.answers.once(key, asked, work)
+        self._changed()
+        return answer
+
+    def _plan(
+        self,
+        instance: Instance,
+        planned: Planned,
+        body: UpdateBody | RollbackBody,
+        canary: tuple[str, ...],
+    ) -> None:
+        """Have an app go over to a revision, or the devices of a canary alone."""
+        if canary and isinstance(body, UpdateBody):
+            asked = (CanaryStage.WAITS, str(parse_selector(body.canary)), canary, body.for_s)
+            begun = Canary(planned.instance, planned.number, *asked, 0, {}, "", True, planned)
+            self._store.apps.begin_canary(instance, begun)
+        else:
+            self._store.apps.plan(instance.name, planned)
+
+    def _canary_of(self, instance: Instance, body: UpdateBody | RollbackBody) -> tuple[str, ...]:
+        """The devices that are to run an update first, none where all do; raises `ConflictError`."""
+        if not isinstance(body, UpdateBody) or not body.canary:
+            return ()
+        if self._store.revisions.canary_of(instance) is not None:
+            raise ConflictError(in_the_way(instance.name))
+        if self._store.revisions.next_of(instance) is not None:
+            raise ConflictError(
+                f"app {instance.name} is to go over to another revision: wait until that is in force"
+            )
+        return canaries_of(self._store, instance, body.canary)
+
+    def _end_canary(
+        self,
+        instance: Instance,
+        canary: Canary,
+        stage: CanaryStage,
+        body: PromoteBody | RollbackBody,
+        key: tuple[str, str],
+    ) -> Answer:
+        """Have all devices follow a canary, or the canary go back, by a person's word."""
+        ours, its = instance.outline, canary.runs.outline
+        after, before = (its, ours) if stage is CanaryStage.PROMOTED else (ours, its)
+        said = {
+            "name": instance.name,
+            "instance": instance.instance,
+            "revision": after.revision,
+            "number": canary.number + 1 if canary.began_us else instance.revision,
+            "code": after.code,
+            "former": before.code,
+            "devices": self._store.desired.running(instance.instance),
+            "change": msgspec.to_builtins(Change()),
+            "state": [],
+            "canary": list(canary.devices),
+        }
+        if body.dry_run:
+            return 200, {**said, "refusals": []}
+
+        def work() -> Answer:
+            self._store.apps.end_canary(instance.name, canary.number, stage, _BY_HAND)
+            return 202, said
+
+        answer = self._store.answers.once(*key, work)
         self._changed()
         return answer
 
@@ -377,6 +460,8 @@ class Updates:
         """
         there = {step.id for step in now.steps if step.kind != "key_by"}
         formers = [one.outline for one in self._store.revisions.in_force_before(instance)]
+        if (canary := self._store.revisions.canaries.of(instance.instance)) is not None:
+            formers.append(canary.runs.outline)
         ran = [ran_by(Revision.from_json(one.document), one.base) for one in formers if one.document]
         return sorted(frozenset[str]().union(*ran) & there - ran_by(now, outline.base))
 
@@ -410,6 +495,17 @@ class Updates:
         answer = self._store.answers.once(key, asked, work)
         self._changed()
         return answer
+
+
+def _not_asked_for(change: Change, body: UpdateBody | RollbackBody, now: Revision) -> list[str]:
+    """In what a change is another than who asks has said, a sentence each; now: to what it goes."""
+    if isinstance(body, RollbackBody):
+        return []
+    there = {step.id for step in now.steps}
+    return [
+        *unasked(change, body.only, body.steps),
+        *unchanged(change, body.only, body.steps, there),
+    ]
 
 
 def _laid(former: Iterable[Planned]) -> dict[str, TableForm]:

@@ -17,6 +17,8 @@ from geartrain_cloud.control_store.desired import Desired
 from geartrain_cloud.control_store.devices import Devices
 from geartrain_cloud.control_store.errors import ConflictError, NotFoundError
 from geartrain_cloud.control_store.model import (
+    Canary,
+    CanaryStage,
     CutChange,
     Instance,
     Mode,
@@ -41,6 +43,21 @@ def check_is_to_run(instance: Instance) -> None:
     """Raise `ConflictError` for an app whose devices get no other cuts any more."""
     if not instance.is_to_run:
         raise ConflictError(f"app {instance.name} is {instance.state}: only one that is to run is cut anew")
+
+
+def in_the_way(name: str) -> str:
+    """What to say to who would change an app that has a canary."""
+    return (
+        f"app {name} has a canary: wait until that is over, or end it with gear update {name} --promote or "
+        f"gear rollback {name}"
+    )
+
+
+def _as_before(instance: Instance, number: int, now_us: int) -> Planned:
+    """What an instance runs, as the revision of another number."""
+    outline = replace(instance.outline, crosses=True, follows=0, drain=False, begin="", attached=())
+    given = (instance.flow, instance.cut, instance.options, instance.device_options, outline)
+    return Planned(instance.instance, number, *given, (), now_us)
 
 
 class Apps:
@@ -130,7 +147,7 @@ class Apps:
         """
         with self._database.change() as database:
             instance = self.newest(name)
-            self._give_up(instance)
+            self._end_changes(instance)
             if instance.state is State.REPLAYING:
                 self.enter(instance.instance, State.ENDED)
                 if not purge:
@@ -181,7 +198,7 @@ class Apps:
                 (state, why, self._now_us(), instance),
             )
             if state is State.ENDED:
-                self._give_up(found)
+                self._end_changes(found)
         return True
 
     def forget(self, instance: str) -> None:
@@ -195,6 +212,7 @@ class Apps:
             self._reports.drop(instance)
             self._revisions.drop(instance)
             self._cut_changes.drop(instance)
+            self._revisions.canaries.drop(instance)
             database.execute("DELETE FROM instances WHERE instance = ?", (instance,))
 
     def replay(self, name: str) -> Instance:
@@ -285,6 +303,7 @@ class Apps:
                 (as_text(kept), State.STARTING, self._now_us(), instance),
             )
             self._reports.drop(instance)
+            self._revisions.canaries.release(instance)
             self._desired.tell_again(instance)
         return self._get(instance)
 
@@ -297,6 +316,13 @@ class Apps:
         """
         with self._database.change():
             found = self.newest(name)
+            self._check_no_canary(found)
+            return self._plan(found, planned)
+
+    def _plan(self, found: Instance, planned: Planned) -> Instance:
+        """As `plan`, of an app whose canary is not in the way."""
+        name = found.name
+        with self._database.change():
             is_running = found.wanted is Wanted.RUNNING and found.state is State.RUNNING
             if found.instance != planned.instance or not is_running:
                 raise ConflictError(
@@ -319,6 +345,52 @@ class Apps:
             outline = with_since(planned.outline, found.outline, planned.number)
             self._revisions.plan(replace(planned, outline=outline))
         return found
+
+    def begin_canary(self, known: Instance, canary: Canary) -> Instance:
+        """Have the devices of a canary run what it says, as soon as its number is in force. By that number
+        the data centre and all other devices stay what they are. known: as for `update`.
+
+        Raises `NotFoundError`, and `ConflictError` as `plan` does.
+        """
+        with self._database.change():
+            found = self.newest(known.name)
+            self._check_whole(found)
+            held = (known.instance, known.revision, known.outline)
+            if (found.instance, found.revision, found.outline) != held:
+                raise ConflictError(f"app {known.name} has had another update meanwhile: look, and ask again")
+            self._plan(found, _as_before(found, canary.number, self._now_us()))
+            outline = with_since(canary.runs.outline, found.outline, canary.number)
+            runs = replace(canary.runs, outline=replace(outline, crosses=True))
+            if self._revisions.canaries.of(found.instance) is not None:
+                self._desired.tell_again(found.instance)  # of the number that its last one has left
+            self._revisions.canaries.note(replace(canary, runs=runs))
+        return found
+
+    def end_canary(self, name: str, number: int, stage: CanaryStage, why: str) -> int:
+        """Have the app go over to what its canary runs, or back to what it ran before: the number by which
+        that is to be. number: of the canary. One of which no device was told goes back at once.
+
+        Raises `NotFoundError`, and `ConflictError` where it is over, or no device was told of it.
+        """
+        with self._database.change():
+            found = self.newest(name)
+            canary = self._revisions.canary_of(found)
+            if canary is None or canary.number != number:
+                raise ConflictError(f"the canary of app {name} is over by now: see gear info {name}")
+            if canary.stage is stage:
+                return number + 1
+            if canary.began_us:
+                next_us = self._now_us()
+                after = _as_before(found, number + 1, next_us)
+                if stage is CanaryStage.PROMOTED:
+                    after = replace(canary.runs, number=number + 1, made_us=next_us)
+                self._plan(found, after)
+            elif stage is CanaryStage.PROMOTED:
+                raise ConflictError(f"no device runs the canary of app {name} yet: wait until one does")
+            else:
+                self._give_up(found)
+            self._revisions.canaries.decide(found.instance, stage, why)
+            return number + 1 if canary.began_us else found.revision
 
     def cross(self, instance: str) -> None:
         """Let the log be told of the revision that the instance is to go over to: from now on it is the
@@ -366,6 +438,15 @@ class Apps:
         with self._database.change():
             self._cut_changes.drop(instance.instance, above=instance.revision)
             return self._revisions.give_up(instance)
+
+    def _end_changes(self, instance: Instance) -> None:
+        """Give up what the instance was to go over to, and what its canary was to show."""
+        with self._database.change():
+            self._give_up(instance)
+            canary = self._revisions.canary_of(instance)
+            if canary is not None and not canary.stage.is_decided:
+                why = "the app comes to its end"
+                self._revisions.canaries.decide(instance.instance, CanaryStage.BACK, why)
 
     def recut(self, known: Instance, change: CutChange, planned: Planned | None) -> None:
         """Have devices go on with other cuts: at once, or when the revision `planned`, of which the log is
@@ -417,6 +498,7 @@ class Apps:
             change, found = self._cut_changes.of(instance), self._get(instance)
             if change is not None and found.revision >= change.number:
                 self._cut_changes.drop(instance)
+                self._revisions.canaries.start(instance, found.revision, self._now_us())
                 self._apply(found, change)
                 if found.outline.crosses:
                     self._desired.tell_again(instance)
@@ -431,8 +513,14 @@ class Apps:
                 (as_text(rules), self._now_us(), instance.instance),
             )
 
+    def _check_no_canary(self, instance: Instance) -> None:
+        """Raise `ConflictError` where devices of the instance run something before the others do."""
+        if self._revisions.canary_of(instance) is not None:
+            raise ConflictError(in_the_way(instance.name))
+
     def _check_whole(self, instance: Instance) -> None:
-        """Raise `ConflictError` where the instance is to go over to another revision."""
+        """Raise `ConflictError` where the instance has a canary, or is to go over to another revision."""
+        self._check_no_canary(instance)
         following = self._revisions.next_of(instance)
         if following is not None:
             raise ConflictError(
@@ -467,7 +555,7 @@ class Apps:
         outlines = [one.outline for one in every]
         former = () if living else (one.former for one in outlines if one.former)
         found = {one.code for one in (*outlines, *former) if one.bundled}
-        return found | self._revisions.codes()
+        return found | self._revisions.codes() | self._revisions.canaries.codes()
 
     def newest(self, name: str) -> Instance:
         """The app's newest instance; raises `NotFoundError`."""

@@ -23,7 +23,7 @@ from geartrain.adapters.sqlite import Fault, open_to_write, transaction, transla
 from geartrain_cloud.control_store.errors import StoreError
 from geartrain_cloud.control_store.model import Device, Instance, Planned
 
-VERSION = 11
+VERSION = 12
 BUSY_S = 10.0
 
 _CREATE = """
@@ -110,9 +110,17 @@ CREATE TABLE device_purges (device TEXT PRIMARY KEY, step TEXT NOT NULL, asked_u
     done_us INTEGER NOT NULL, asked_by TEXT NOT NULL, runs TEXT NOT NULL, kept TEXT NOT NULL,
     rows INTEGER NOT NULL, quarantined INTEGER NOT NULL, why TEXT NOT NULL) WITHOUT ROWID;
 """
+_CANARIES = """
+CREATE TABLE canaries (instance TEXT PRIMARY KEY, number INTEGER NOT NULL, stage TEXT NOT NULL,
+    selector TEXT NOT NULL, devices TEXT NOT NULL, for_s REAL NOT NULL, began_us INTEGER NOT NULL,
+    positions TEXT NOT NULL, why TEXT NOT NULL, stay INTEGER NOT NULL, runs TEXT NOT NULL) WITHOUT ROWID;
+"""
+"""positions: as JSON, of the log by partition as the canary began; stay: whether the other devices are told
+the number before; runs: what its devices run.
+"""
 _STEPS = (
     *(_CREATE, _PROGRAMS, _REVISIONS, _CUTS, _BEARERS, _SLOTS, _SECRETS, _RETENTION, _EVENTS, _USES),
-    _DEVICE_PURGES,
+    *(_DEVICE_PURGES, _CANARIES),
 )
 """What brings a store of each format to the next one."""
 _JSON = ("options", "device_options", "outline", "labels", "drops", "cut_rules")

@@ -270,7 +270,7 @@ class Desired:
         told = Revisions(self._database).told
         return [
             (
-                on_device(told(from_row(Instance, row)), device, msgspec.json.decode(lacks)),
+                on_device(told(from_row(Instance, row), device), device, msgspec.json.decode(lacks)),
                 state == "draining",
             )
             for *row, lacks, state in rows

@@ -40,6 +40,10 @@ _NEW_REPORT = (
 _NAME = "ifnull((SELECT name FROM instances WHERE instance = {}.instance), '')"
 _REVISION = "json_object('instance', {0}.instance, 'number', {0}.{1}, 'stage', '{2}')"
 _CUTS = "json_object('instance', {0}.instance, 'number', {0}.number, 'waits', json('{1}'))"
+_CANARY = (
+    "json_object('instance', new.instance, 'number', new.number, 'stage', new.stage, 'selector', "
+    "new.selector, 'devices', json_array_length(new.devices), 'why', new.why)"
+)
 _DEVICE = (
     "json_object('labels', json(new.labels), 'retired', "
     "json(CASE WHEN new.retired THEN 'true' ELSE 'false' END), 'serial', new.serial, 'applied', new.applied)"
@@ -133,6 +137,8 @@ _EVERY = (
     ),
     _Told("AFTER INSERT ON cut_changes", "", "cut", _NAME.format("new"), "''", _CUTS.format("new", "true")),
     _Told("AFTER DELETE ON cut_changes", "", "cut", _NAME.format("old"), "''", _CUTS.format("old", "false")),
+    _Told("AFTER INSERT ON canaries", "", "canary", _NAME.format("new"), "''", _CANARY),
+    _Told("AFTER UPDATE ON canaries", _changed("stage"), "canary", _NAME.format("new"), "''", _CANARY),
     _Told(
         "BEFORE INSERT ON reports",
         _NEW_REPORT,

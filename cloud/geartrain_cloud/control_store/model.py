@@ -209,6 +209,48 @@ class Planned(msgspec.Struct, frozen=True):
     made_us: int
 
 
+class CanaryStage(StrEnum):
+    """How far a canary is: it waits for its number, runs on its devices, and is then taken on or back."""
+
+    WAITS = "waits"
+    RUNS = "runs"
+    PROMOTED = "promoted"
+    BACK = "went back"
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it is settled what becomes of it."""
+        return self in (CanaryStage.PROMOTED, CanaryStage.BACK)
+
+
+class Canary(msgspec.Struct, frozen=True):
+    """A revision that some devices of an instance run before the others do.
+
+    number: of the revision, by which the data centre and the other devices stay what they are; selector:
+    which devices were asked for, devices: which these were then; for_s: how long they are looked at;
+    began_us: since when they are told, 0 for not yet; positions: of the log by partition, soon after that;
+    why: it was promoted or went back; stay: the other devices are told the number before, as long as nothing
+    else has become of the app; runs: what the devices run.
+    """
+
+    instance: str
+    number: int
+    stage: CanaryStage
+    selector: str
+    devices: tuple[str, ...]
+    for_s: float
+    began_us: int
+    positions: dict[str, int]
+    why: str
+    stay: bool
+    runs: Planned
+
+    @property
+    def until_us(self) -> int:
+        """When it is promoted by itself."""
+        return self.began_us + int(self.for_s * 1_000_000)
+
+
 class Device(msgspec.Struct, frozen=True):
     """A device that was added. serial: of what it is to run; applied: the serial that it has reported, 0 for
     none; seen_us: when it last reported; local: it runs on this machine.

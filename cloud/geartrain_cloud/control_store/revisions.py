@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from geartrain_cloud.control_store.canaries import Canaries
 from geartrain_cloud.control_store.database import ControlDatabase, to_row
-from geartrain_cloud.control_store.model import Instance, Planned
+from geartrain_cloud.control_store.model import Canary, CanaryStage, Instance, Planned
 
 REVISIONS_MAX = 1_000
 """Of one instance."""
@@ -20,7 +21,7 @@ class Revisions:
     """Those of all instances of a platform."""
 
     def __init__(self, database: ControlDatabase) -> None:
-        self._database = database
+        self._database, self.canaries = database, Canaries(database)
 
     # Changes
 
@@ -85,26 +86,38 @@ class Revisions:
                 number = one.outline.follows or one.number - 1
         return found[::-1]
 
-    def told(self, instance: Instance) -> Instance:
-        """The instance as its devices are told of it: as it was before, until a revision is in force to which
-        they go over.
+    def told(self, instance: Instance, device: str = "") -> Instance:
+        """The instance as a device is told of it: as it is `in_force`. Those of a canary are told what that
+        runs. The others stay with the number before it, as long as the instance runs the same. device: "" for
+        one that has no part in a canary.
         """
+        told = self.in_force(instance)
+        canary = self.canaries.of(instance.instance)
+        if canary is None or not canary.began_us or told.revision < canary.number:
+            return told
+        if device in canary.devices:
+            return _as(told, canary.runs) if told.revision == canary.number else told
+        went_back = canary.stage is CanaryStage.BACK and told.revision == canary.number + 1
+        if canary.stay and (told.revision == canary.number or went_back):
+            before = next(one for one in self.former(told) if one.number == canary.number - 1)
+            return replace(told, revision=before.number, drops=before.drops)
+        return told
+
+    def canary_of(self, instance: Instance) -> Canary | None:
+        """The canary of an instance that is not over: the log was not told of what comes after it."""
+        canary = self.canaries.of(instance.instance)
+        if canary is None or instance.revision > canary.number or not instance.is_to_run:
+            return None
+        return canary if canary.began_us or not canary.stage.is_decided else None
+
+    def in_force(self, instance: Instance) -> Instance:
+        """The instance as it was before, until a revision is in force to which devices go over."""
         if not instance.outline.crosses or not self._database.rows(
             "SELECT 1 FROM cut_changes WHERE instance = ? AND number = ?",
             (instance.instance, instance.revision),
         ):
             return instance
-        one = self.in_force_before(instance)[-1]
-        return replace(
-            instance,
-            revision=one.number,
-            flow=one.flow,
-            cut=one.cut,
-            options=one.options,
-            device_options=one.device_options,
-            outline=one.outline,
-            drops=one.drops,
-        )
+        return _as(instance, self.in_force_before(instance)[-1])
 
     def dropped(self, instance: Instance) -> dict[str, int]:
         """By step the number of the newest revision by which it has lost what it kept, of those that the
@@ -130,3 +143,17 @@ class Revisions:
             "WHERE json_extract(outline, '$.bundled')"
         )
         return {row[0] for row in rows}
+
+
+def _as(instance: Instance, one: Planned) -> Instance:
+    """The instance with what one of its revisions runs."""
+    return replace(
+        instance,
+        revision=one.number,
+        flow=one.flow,
+        cut=one.cut,
+        options=one.options,
+        device_options=one.device_options,
+        outline=one.outline,
+        drops=one.drops,
+    )

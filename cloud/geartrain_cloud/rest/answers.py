@@ -379,8 +379,28 @@ class Adaptive(_Answer, frozen=True):
     moves: list[CutMove]
 
 
+class Canary(_Answer, frozen=True):
+    """The devices that run a revision before the others do, or did so last. number: by which they run it;
+    code: of it; stage: `waits` until that number is in force, `runs` on them, and then `promoted` or `went
+    back`; why: so, in one sentence; count: of the devices, the first 100 by name; crossed: of them; since_us,
+    until_us: null until they are told of it; is_open: the log was not told of what follows.
+    """
+
+    number: int
+    code: str
+    stage: str
+    why: str
+    selector: str
+    count: int
+    crossed: int
+    devices: list[str]
+    since_us: int | None
+    until_us: int | None
+    is_open: bool
+
+
 class AppInfo(App, frozen=True):
-    """All that is known of an app. adaptive: null where no device has such a cut.
+    """All that is known of an app. adaptive: null where no device has such a cut; canary: the last one.
     slots: over how many its keys are to be dealt, slots_now: are dealt; skew:
     where most rows are; tables: where they are; rates: by hop; lag: entries of the log that the tables have
     not; refused_state: by step and reason, null where the tables cannot be read; unread_rows: of the log, by
@@ -391,6 +411,7 @@ class AppInfo(App, frozen=True):
     cut: str
     cut_change: CutsToCome | None
     adaptive: Adaptive | None
+    canary: Canary | None
     selector: str
     run: int
     slots: int
@@ -478,7 +499,8 @@ class StepState(_Answer, frozen=True):
 
 class Updated(_Answer, frozen=True):
     """What an update comes to. former: the code before; state: of the steps that change and keep something;
-    refusals: of a dry run, why it would not be done; given_up: the revision that a rollback has given up.
+    refusals: of a dry run, why it would not be done; given_up: the revision that a rollback has given up;
+    canary: the devices that run it first.
     """
 
     name: str
@@ -492,6 +514,7 @@ class Updated(_Answer, frozen=True):
     state: list[StepState]
     refusals: list[str] | UnsetType = UNSET
     given_up: int | UnsetType = UNSET
+    canary: list[str] | UnsetType = UNSET
 
 
 class DeviceRecut(_Answer, frozen=True):

@@ -36,6 +36,8 @@ FLOWS_MAX = 100
 """Flows that a migration of the log names."""
 STEPS_MAX = 1_000
 """Steps that an update names."""
+CANARY_S, CANARY_S_MAX = 600.0, 7 * 86_400.0
+"""How long the devices of a canary are looked at: if nothing is said, and at the most."""
 TOKEN_S_MAX = 366 * 86_400.0
 BEARER_S_MAX = 3_660 * 86_400.0
 LINES_MAX = 10_000
@@ -253,7 +255,8 @@ class UpdateBody(_Body, frozen=True):
     without: steps that are to leave the flow that the app runs, with what hangs below them; from: where
     attached steps begin to read the log, `now`, `earliest` or an event time; drain: steps that lose their
     state put out first what they hold; cut: the app's, with new steps on the devices, "" to have these in the
-    data centre where they can.
+    data centre where they can; canary: a selector of the devices that run it first, "" for all at once;
+    for_s: how long these are looked at before the others follow.
     """
 
     flow: str
@@ -266,6 +269,14 @@ class UpdateBody(_Body, frozen=True):
     from_: str = msgspec.field(name="from", default="now")
     drain: bool = False
     cut: str = ""
+    canary: str = ""
+    for_s: Annotated[float, msgspec.Meta(ge=0, le=CANARY_S_MAX)] = CANARY_S
+
+
+class PromoteBody(_Body, frozen=True):
+    """The end of a canary by hand: all devices follow; dry_run: only tell what that would be."""
+
+    dry_run: bool = False
 
 
 class RollbackBody(_Body, frozen=True):

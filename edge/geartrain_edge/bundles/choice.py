@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from geartrain.control.states import App, Wanted
+from geartrain.control.states import WENT_BACK, App, Wanted
 
 SHORT = 12
 """So many digits of a code's hash are named to people."""
@@ -76,7 +76,7 @@ def choose(choice: Choice, wanted: App, is_here: Callable[[str], bool], mark: st
         choice = replace(choice, proved=_running(wanted), tried="", tries=0)
     elif proved is not None and choice.refused == wanted.code:
         former = replace(proved, wanted=wanted.wanted)
-        why = f"bundle {short(wanted.code)} went back to {short(former.code)}: {choice.why}"
+        why = f"bundle {short(wanted.code)} {WENT_BACK} {short(former.code)}: {choice.why}"
         return _of(choice, former, is_here, why)
     elif proved is not None and is_here(wanted.code):
         if choice.tried != wanted.code:

@@ -126,6 +126,10 @@ AWAITS_STATE = "runs its former steps until the state of those that come to it i
 """Why a device that was given another cut does not run with it yet."""
 
 
+WENT_BACK = "went back to"
+"""In what a device says where the code that it is to run has failed on trial, and the former one runs."""
+
+
 class StepKept(msgspec.Struct, frozen=True):
     """How much a device keeps of a step's state: cells, and their bytes without the keys."""
 
