@@ -61,6 +61,7 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
         "revision": app.revision,
         "revision number": _crossing(app),
         "revision, devices": _behind(app),
+        "canary": _canary(app),
         "code": f"{app.code[:12]}, {'signed' if app.bundled else 'installed there'}" if app.code else "",
         "query": {"own": "its own", "shared": "shared"}.get(app.isolation, app.isolation),
         "slots": _slots(app),
@@ -208,6 +209,19 @@ def _crossing(app: AppInfo) -> str:
         return f"{app.number}, in force" if app.number > 1 else ""
     why = f": {change.why}" if change.why else ""
     return f"{change.number - 1}, in force; revision {change.number} is {change.stage}{why}"
+
+
+def _canary(app: AppInfo) -> str:
+    """How the app's canary stands, or how its last one has ended; "" where it has had none."""
+    one = app.canary
+    if one is None:
+        return ""
+    if one.stage in ("promoted", "went back"):
+        return f"revision {one.number} {one.stage}: {one.why}"
+    if one.until_us is None:
+        return f"revision {one.number} waits for its number, for {_few(one.devices)}"
+    there = f"{one.crossed:,} of {one.count:,} devices ({_few(one.devices)})"
+    return f"revision {one.number} runs on {there}, until {_time(one.until_us)}"
 
 
 def _behind(app: AppInfo) -> str:

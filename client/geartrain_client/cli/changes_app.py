@@ -52,6 +52,25 @@ Begin = Annotated[
 NewFlow = Annotated[
     str, typer.Argument(metavar="MODULE:FLOW|FOLDER", help="The app's flow, or its project, as it is now.")
 ]
+NewFlowOrNone = Annotated[
+    str,
+    typer.Argument(
+        metavar="[MODULE:FLOW|FOLDER]",
+        help="The app's flow, or its project, as it is now; none with --promote.",
+        show_default=False,
+    ),
+]
+CanaryOf = Annotated[
+    str,
+    typer.Option(
+        "--canary", metavar="SELECTOR", help="Have these devices run it first, and the others follow."
+    ),
+]
+CanaryFor = Annotated[
+    str,
+    typer.Option("--for", metavar="TIME", help="How long these devices are looked at, 10m if absent."),
+]
+Promote = Annotated[bool, typer.Option("--promote", help="Have all devices follow the app's canary now.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only show what would change, and how much state it is about.")
 ]
@@ -62,13 +81,16 @@ _DONE = {Edit.ATTACH: "attached", Edit.REPLACE: "replaced", Edit.REMOVE: "remove
 @changes_app.command("update", short_help="Have an app go on with other code or other steps.")
 def update(
     app: AppName,
-    flow: NewFlow,
+    flow: NewFlowOrNone = "",
     dry_run: DryRun = False,
     drop_state: DropState = None,
     only: Only = None,
     drain: Drain = False,
     begin: Begin = "now",
     cut: NewCut = "",
+    canary: CanaryOf = "",
+    looks: CanaryFor = "",
+    promote: Promote = False,
     key: SigningKey = None,
     wait: Wait = True,
     timeout: Timeout = "2m",
@@ -83,14 +105,20 @@ def update(
     commit, once the data centre has; those that are out of contact do so when they come. Steps that are new
     begin there too; with --from they first read the log from another place on.
 
+    With --canary the devices that SELECTOR means run it alone for a while, where the data centre's part stays
+    as it is. If they do well, the others follow by themselves. Else they go back, and gear info says why.
+    gear update APP --promote and gear rollback APP end that by hand.
+
     \b
     Examples:
       gear update heat ./my-project --dry-run
+      gear update heat ./my-project --canary kind=first --for 30m
+      gear update heat --promote
       gear update heat ./my-project --only attach --from earliest
       gear update heat ./my-project --cut calm
       gear update heat my_flow:flow --key alice --drop-state highest
     """
-    from geartrain_client.cli.updating import ChangeWishes, update_app
+    from geartrain_client.cli.updating import ChangeWishes, promote_app, update_app
 
     edits = tuple(_DONE[one] for one in only or ())
     wishes = ChangeWishes(
@@ -98,8 +126,13 @@ def update(
         drain=drain,
         cut=cut,
         begin=begin,
+        canary=canary,
+        looks=looks,
     )
-    update_app(platform_at(url, state), app, flow, key, wishes)
+    if promote:
+        promote_app(platform_at(url, state), app, flow, wishes)
+    else:
+        update_app(platform_at(url, state), app, flow, key, wishes)
 
 
 @changes_app.command("attach", short_help="Have an app go on with new steps.")

@@ -27,6 +27,7 @@ from geartrain_client.flow_folder import flow_of
 from geartrain_client.rest.answers import AppInfo, answer_as
 from geartrain_client.rest.platform import SUBMIT_TIMEOUT_S, Platform, items_of, segment
 from geartrain_client.terminal.screen import notices, print_json, results, table_of
+from geartrain_client.terminal.settings import parse_seconds
 
 DEVICES_SHOWN = 3
 _STATES = {"": "", "kept": "kept", "dropped": "dropped", "refused": "cannot be kept"}
@@ -38,8 +39,9 @@ class ChangeWishes:
     where it names nothing; steps: which alone may change, all where it names none; drain: steps that lose
     their state put out first what they hold; cut: the app's, with new steps on the devices, "" for none;
     begin: where new steps begin to read the log: `now`, `earliest` or a time;
-    dry_run: only to be told what would change; seconds: how long to wait until it is done, None for not at
-    all.
+    canary: a selector of the devices that run it first, "" for none; looks: how long these are looked at, ""
+    for as long as the platform does; dry_run: only to be told what would change; seconds: how long to wait
+    until it is done, None for not at all.
     """
 
     drop: tuple[str, ...] = ()
@@ -51,6 +53,8 @@ class ChangeWishes:
     drain: bool = False
     cut: str = ""
     begin: str = "now"
+    canary: str = ""
+    looks: str = ""
 
 
 class _State(msgspec.Struct, frozen=True):
@@ -72,6 +76,7 @@ class _Updated(msgspec.Struct, frozen=True):
     state: list[_State] = []
     refusals: list[str] = []
     given_up: int = 0
+    canary: list[str] = []
 
 
 class _Revision(msgspec.Struct, frozen=True):
@@ -88,6 +93,11 @@ class _Revision(msgspec.Struct, frozen=True):
 def update_app(platform: Platform, name: str, flow: str, key: str | None, wishes: ChangeWishes) -> None:
     """Have the app go on with the flow as it is here; raises `GeartrainError`."""
     begin = wishes.begin
+    if not flow:
+        raise ConfigError(f"gear update {name}: name the flow or its project, or write --promote")
+    if wishes.looks and not wishes.canary:
+        raise ConfigError("--for is how long a canary is looked at: write --canary SELECTOR, too")
+    looks = {"for_s": parse_seconds("--for", wishes.looks)} if wishes.looks else {}
     if begin not in ("now", "earliest"):
         try:
             parse_time(begin)
@@ -97,7 +107,19 @@ def update_app(platform: Platform, name: str, flow: str, key: str | None, wishes
     load_flow(spec).graph()
     platform.get(f"/apps/{segment(name)}")  # nothing is signed for an app that is not there
     sign_where_keys(platform, spec, name, key)
-    _change(platform, name, "update", {"flow": spec, "code": code_of(spec).hash}, wishes)
+    _change(platform, name, "update", {"flow": spec, "code": code_of(spec).hash, **looks}, wishes)
+
+
+def promote_app(platform: Platform, name: str, flow: str, wishes: ChangeWishes) -> None:
+    """Have all devices of the app follow its canary, which has the flow: that is "" here. Raises
+    `GeartrainError`.
+    """
+    if flow or wishes != ChangeWishes(dry_run=wishes.dry_run, seconds=wishes.seconds, as_json=wishes.as_json):
+        raise ConfigError(
+            f"gear update {name} --promote: the app's canary says what is to run, so leave the flow and all "
+            "other options out"
+        )
+    _change(platform, name, "promote", {}, wishes)
 
 
 def remove_steps(platform: Platform, name: str, steps: tuple[str, ...], wishes: ChangeWishes) -> None:
@@ -149,6 +171,8 @@ def _change(platform: Platform, name: str, verb: str, body: dict[str, Any], wish
         body |= {"drain": True}
     if wishes.cut:
         body |= {"cut": wishes.cut}
+    if wishes.canary:
+        body |= {"canary": wishes.canary}
     if wishes.begin != "now":
         body |= {"from": wishes.begin}
     if wishes.steps:
@@ -167,7 +191,9 @@ def _change(platform: Platform, name: str, verb: str, body: dict[str, Any], wish
     if wishes.as_json:
         print_json(answer)
         return
-    results().print(printable(_done(made, waited=wishes.seconds is not None)), soft_wrap=True)
+    results().print(
+        printable(_done(made, waited=wishes.seconds is not None, ends=verb != "update")), soft_wrap=True
+    )
 
 
 def _show(made: _Updated, *, drain: bool) -> None:
@@ -222,10 +248,16 @@ def _would(made: _Updated) -> str:
     return f"{made.instance} would run code {made.code[:12]} as revision {made.number}"
 
 
-def _done(made: _Updated, *, waited: bool) -> str:
+def _done(made: _Updated, *, waited: bool, ends: bool) -> str:
     if made.given_up:
         return f"{made.instance} stays at revision {made.number}; revision {made.given_up} is given up"
     words = "runs" if waited else "will run"
+    if made.canary and not ends:
+        there = f"{len(made.canary):,} of {len(made.devices):,} devices"
+        return (
+            f"{made.instance} {words} code {made.code[:12]} on {there} as revision {made.number}, and the "
+            f"others follow if these do well: see gear info {made.name}"
+        )
     noun = "device" if len(made.devices) == 1 else "devices"
     number = f" as revision {made.number}" if made.number > 1 else ""
     return (

@@ -170,11 +170,26 @@ class Adaptive(msgspec.Struct, frozen=True):
     moves: list[CutMove] = []
 
 
+class Canary(msgspec.Struct, frozen=True):
+    """The devices that run a revision before the others do. stage: `waits`, `runs`, `promoted` or `went
+    back`; crossed: of `count`; until_us: None until they are told of it.
+    """
+
+    number: int
+    stage: str
+    count: int
+    crossed: int = 0
+    why: str = ""
+    devices: list[str] = []
+    until_us: int | None = None
+    is_open: bool = False
+
+
 class AppInfo(App, frozen=True):
     """An app with what stands where. bundled: whether its code is a signed bundle; number: of the newest
     revision that its log was told of; change: the one that it goes over to, None where it stays; cut_change:
-    the cuts that devices are to get then; adaptive: of devices whose cut follows what they measure; crossing:
-    the devices that have not gone over, None where all have;
+    the cuts that devices are to get then; adaptive: of devices whose cut follows what they measure; canary:
+    the last one, None where there was none; crossing: the devices that have not gone over, None for none;
     slots: over how many its keys are to be dealt in the data centre, slots_now: over how many they are, None
     where nobody says; skew: how unevenly, of the last minutes; notes: of fields of its tables.
     """
@@ -196,6 +211,7 @@ class AppInfo(App, frozen=True):
     change: Crossing | None = None
     cut_change: Recut | None = None
     adaptive: Adaptive | None = None
+    canary: Canary | None = None
     slots: int = 0
     slots_now: int | None = None
     skew: list[Skew] = []
