@@ -34,8 +34,8 @@ class HandClock:
 class World(Fleet):
     """Three devices of an app, which go on saying what they have said last."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def open(self) -> None:
+        super().open()
         self.audit, self.hand = AuditLog(self.places.audit, self.clock), HandClock(self.clock)
         self.adaptive = AdaptiveRounds(self.store, self.cuts, self.audit, self.hand, lambda: None)
 
@@ -128,3 +128,20 @@ def test_an_app_that_goes_over_to_something_is_left_alone(world: World) -> None:
     world.rounds()
     world.measure("d1", STRONG)
     assert world.look() == {"away": "", "d1": "fewer", "d2": "some"}
+
+
+def test_control_that_was_killed_decides_again(world: World) -> None:
+    world.ask("cut", cut="adaptive", capacity=0.4)
+    world.measure("d1", STRONG)
+    assert world.look()["d1"] == "fewer"
+    world.measure("d1", WEAK, "fewer")
+    assert world.look()["d1"] == "fewer", "it has moved just now"
+    world.close()
+    world.open()
+    assert world.look()["d1"] == "", "no pause is remembered, and whose cut is adaptive is"
+    world.close()
+    world.open()
+    world.measure("d2", STRONG)
+    world.measure("d1", None)
+    assert world.look() == {"away": "", "d1": "", "d2": "fewer"}
+    assert world.moves() == [("d2", "cloud", "fewer"), ("d1", "fewer", "cloud"), ("d1", "cloud", "fewer")]

@@ -120,8 +120,8 @@ def test_a_cut_that_is_illegal_is_refused_in_the_words_of_the_planner(wish: CutW
 class Fleet(Host):
     """A world of devices that report the cut with which they run."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def open(self) -> None:
+        super().open()
         trust = Trust(self.places.bundles, self.store)
         self.explanations = Explanations(self.store, self.config, trust)
         self.cuts = Cuts(
