@@ -24,6 +24,7 @@ from geartrain_cloud.control.history_files import HistoryFiles, given
 from geartrain_cloud.control.hosting import read_hosted
 from geartrain_cloud.control.pausing import LOOK_S, STOP_S, Pauses, not_ended
 from geartrain_cloud.control.purge_files import STOPPED, erase_on_disk, has_log, is_quiet
+from geartrain_cloud.control_store.apps import in_the_way
 from geartrain_cloud.control_store.errors import ConflictError, ControlError, UnavailableError
 from geartrain_cloud.control_store.idempotency import Answer
 from geartrain_cloud.control_store.model import Instance, Wanted
@@ -157,6 +158,8 @@ class Purging:
             yield f"{app} sends to devices, and a replay cannot take that back"
         if self._store.revisions.next_of(instance) is not None:
             yield f"{app} is to go over to another revision: wait until that is in force"
+        elif self._store.revisions.canary_of(instance) is not None:
+            yield in_the_way(instance.name)
         for sink, kind in other_sinks(instance):
             yield f"{app} writes to {sink} by {kind}, which a replay does not write anew"
         if LogReader(self._places.log).removed(instance.instance):
