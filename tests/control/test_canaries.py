@@ -219,6 +219,8 @@ def test_a_canary_runs_alone_and_then_the_others_follow(world: World, kind: str)
         name: before[name] for name in ("d2", "d3")
     }
     assert in_cloud(world) == cloud
+    shown = [world.observer.device_info(one)["apps"][0] for one in world.store.devices.every()]
+    assert [(one["number"], one["canary"]) for one in shown] == [(2, True), (1, False), (1, False)]
     assert laggards(world.store, world.store.apps.newest("heat")) == []
     seen = world.look()
     told = (seen["stage"], seen["number"], seen["devices"], seen["crossed"], seen["is_open"])

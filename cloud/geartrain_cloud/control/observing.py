@@ -539,6 +539,9 @@ class Observer:
                     "name": instance.name,
                     "instance": instance.instance,
                     "draining": draining,
+                    "number": instance.revision,
+                    "code": instance.outline.code,
+                    "canary": self._is_canary(instance, device.device),
                     "cut": shown_cut(instance, cuts.get(instance.instance, "")),
                     "state": printable(report.state, 40),
                     "why": printable(report.why, TEXT_CHARS_MAX),
@@ -547,6 +550,11 @@ class Observer:
             )
         refused = printable(self._store.reports.refusal(device.device), TEXT_CHARS_MAX)
         return {**self.device(device), "apps": apps, "refused": refused}
+
+    def _is_canary(self, told: Instance, device: str) -> bool:
+        """Whether a device runs an app as it is told before other devices do."""
+        canary = self._store.revisions.canaries.of(told.instance)
+        return canary is not None and device in canary.devices and told.revision == canary.number
 
     def device_file(self, device: Device) -> dict[str, Any]:
         """What the file of a device holds, as `gear-agent --device FILE` reads it."""

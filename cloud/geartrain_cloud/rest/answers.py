@@ -828,11 +828,16 @@ class Devices(_Answer, frozen=True):
 
 
 class AppOfDevice(_Answer, frozen=True):
-    """An app that a device is to run."""
+    """An app that a device is to run. number, code: of the revision that it is told to run; canary: before
+    other devices.
+    """
 
     name: str
     instance: str
     draining: bool
+    number: int
+    code: str
+    canary: bool
     cut: str
     state: str
     why: str
