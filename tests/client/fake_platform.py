@@ -117,7 +117,7 @@ class FakePlatform:
                 assert body == {"from": "beginning"}
                 self.of(name)
                 return 202, {"run": 2}
-            case "POST", [name, "update" | "rollback" | "cut" | "move" | "scale"]:
+            case "POST", [name, "update" | "rollback" | "promote" | "cut" | "move" | "scale"]:
                 return self._go_over(name, body)
             case "GET", [name, "revisions"]:
                 self.of(name)
