@@ -165,6 +165,11 @@ def test_what_is_no_event_is_a_sentence(data: bytes) -> None:
         ("app", {"removed": True, "number": 1, "run": 3}, "purged, revision 1, run 3"),
         ("revision", {"number": 3, "stage": "in force"}, "revision 3 is in force"),
         ("cut", {"number": 3, "waits": True}, "devices wait for revision 3"),
+        (
+            "canary",
+            {"number": 2, "selector": "kind=a", "stage": "went back", "why": "d1 has failed"},
+            "revision 2 on kind=a went back: d1 has failed",
+        ),
         ("applied", {"state": "running", "lacks": ["gps"]}, "running, without gps"),
         ("device", {"labels": {"a": "b"}, "serial": 4, "applied": 3}, "applied 3 of 4, a=b"),
         ("device", {"retired": True}, "retired"),

@@ -60,8 +60,8 @@ def _said(kind: str, said: Mapping[str, Any]) -> str:
         case "cut":
             waits = "devices wait for" if said.get("waits") else "devices no longer wait for the cuts of"
             return f"{waits} revision {said.get('number')}"
-        case "moved":
-            return _with_why(f"{said.get('before')} to {said.get('cut')}", said)
+        case "moved" | "canary":
+            return _with_why(_decided(kind, said), said)
         case "applied":
             lacks = said.get("lacks") or []
             return _with_why(
@@ -86,6 +86,13 @@ def _said(kind: str, said: Mapping[str, Any]) -> str:
         case "missed":
             return "older events are gone: see gear list and gear device ls"
     return json.dumps(said, ensure_ascii=False)
+
+
+def _decided(kind: str, said: Mapping[str, Any]) -> str:
+    """What control has decided of devices by what is known of them."""
+    if kind == "moved":
+        return f"{said.get('before')} to {said.get('cut')}"
+    return f"revision {said.get('number')} on {said.get('selector')} {said.get('stage')}"
 
 
 def _with_why(text: str, said: Mapping[str, Any]) -> str:
