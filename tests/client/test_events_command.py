@@ -24,6 +24,7 @@ from geartrain_client.rest.following import AGAIN_S, follow
 from geartrain_client.rest.platform import Platform
 from tests.client.talking import HOSTILE, Capture
 from tests.control.platform_client import Client, control_process
+from tests.supervisor.test_up import own_port
 
 STOCKS = "geartrain_examples.stocks.flow:flow"
 
@@ -56,6 +57,7 @@ def add(client: Client, name: str) -> None:
 
 @pytest.mark.slow
 def test_each_change_is_a_line_across_a_kill_of_control(tmp_path: Path) -> None:
+    own_port(tmp_path)
     with control_process(tmp_path) as (process, client):
         add(client, "d1")
         body = {"name": "heat", "flow": STOCKS, "set": {"quotes.path": "p.csv"}, "devices": "site=south"}
