@@ -82,14 +82,8 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
     for fact, text in facts.items():
         if text:
             out.print(printable(f"{fact}: {text}"), soft_wrap=True)
-    for one in app.refused_state or ():
-        words = f"state refused: {one.cells:,} keys of step {one.step}: {one.reason}; see gear deadletters ls"
-        out.print(printable(words), soft_wrap=True)
-    for channel, rows in app.unread_rows.items():
-        words = f"not read: {rows:,} rows of channel {channel}, which no step reads since a revision"
-        out.print(printable(words), soft_wrap=True)
-    for sentence in app.waits_for:
-        out.print(printable(f"waits for: {sentence}"), soft_wrap=True)
+    for sentence in _said(app):
+        out.print(printable(sentence), soft_wrap=True)
     if app.adaptive and app.adaptive.moves:
         lines = [[_time(one.at_us), one.device, one.cut, one.before, one.why] for one in app.adaptive.moves]
         out.print(table_of("Moves of adaptive cuts", ["time", "device", "cut", "was", "why"], lines))
@@ -106,6 +100,21 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
     if app.applied:
         lines = [[one.device, one.state, _number(one.serial), one.cut, _why(one)] for one in app.applied]
         out.print(table_of("Devices", ["device", "state", "serial", "cut", "why"], lines, numbers=(2,)))
+
+
+def _said(app: AppInfo) -> list[str]:
+    """What an app lacks, a line each: what was not taken in, what nobody reads, what it waits for."""
+    return [
+        *(
+            f"state refused: {one.cells:,} keys of step {one.step}: {one.reason}; see gear deadletters ls"
+            for one in app.refused_state or ()
+        ),
+        *(
+            f"not read: {rows:,} rows of channel {channel}, which no step reads since a revision"
+            for channel, rows in app.unread_rows.items()
+        ),
+        *(f"waits for: {sentence}" for sentence in app.waits_for),
+    ]
 
 
 def _log(kept: Retention) -> str:

@@ -112,11 +112,11 @@ def update(
     \b
     Examples:
       gear update heat ./my-project --dry-run
-      gear update heat ./my-project --canary kind=first --for 30m
+      gear update heat . --only attach --from earliest
+      gear update heat . --cut calm
+      gear update heat . --drop-state highest
+      gear update heat . --canary kind=first --for 30m
       gear update heat --promote
-      gear update heat ./my-project --only attach --from earliest
-      gear update heat ./my-project --cut calm
-      gear update heat my_flow:flow --key alice --drop-state highest
     """
     from geartrain_client.cli.updating import ChangeWishes, promote_app, update_app
 
