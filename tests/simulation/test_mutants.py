@@ -218,7 +218,7 @@ FOUND_BY = {
     "crossing does not say that cells came": 1,
     "cells of removed steps stay": 1,
     "forgotten cells stay on the disk": 1,
-    "state of the next revision before its crossing": 1,
+    "state of the next revision before its crossing": 4,
     "last records read again behind a crossing": 1,
     "boundary said before its place": 1,
     "device of a former revision refused": 1,
