@@ -16,7 +16,7 @@ import pytest
 from geartrain_client.signing.keys import new_author
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.ports import EntryKind
-from tests.control.platform_client import client_of
+from tests.control.platform_client import Client, client_of
 from tests.proofs.test_open_platform import join
 from tests.proofs.test_other_steps_over_the_air import Truck, open_for_a_day
 from tests.proofs.test_platform import gear, until, until_ended
@@ -60,6 +60,18 @@ def expected(world: World, ways: dict[str, list[tuple[int, int]]]) -> dict[str, 
             if value > 50:
                 tables["warm"].append((sensor, value))
     return tables
+
+
+def check(world: World, client: Client) -> None:
+    """The devices went over where they should, and the tables are those of plain Python."""
+    ways = crossings(world)
+    assert {name: [number for number, _ in way] for name, way in ways.items()} == {
+        "d1": [2, 3, 7],
+        "d2": [6],
+    }
+    for table, wanted in expected(world, ways).items():
+        page = client.get(f"/apps/meadow/tables/{table}?limit=10000")
+        assert sorted(map(tuple, page["rows"])) == sorted(wanted), table
 
 
 @pytest.mark.long
@@ -118,11 +130,4 @@ def test_one_device_runs_other_steps_first_goes_back_and_is_followed(
             until(lambda: len(crossings(world)["d1"]) == 3, "d1 sends so")
         world.grow(50, last="end\n")
         until_ended(client, "meadow")
-        ways = crossings(world)
-        assert {name: [number for number, _ in way] for name, way in ways.items()} == {
-            "d1": [2, 3, 7],
-            "d2": [6],
-        }
-        for table, wanted in expected(world, ways).items():
-            page = client.get(f"/apps/meadow/tables/{table}?limit=10000")
-            assert sorted(map(tuple, page["rows"])) == sorted(wanted), table
+        check(world, client)
