@@ -10,6 +10,7 @@ from pathlib import Path
 import aiomqtt
 import pytest
 
+from tests.process import link
 from tests.process.brokers import Mosquitto
 from tests.process.link import Direction
 from tests.process.packets import FramingError, Kind, Packet, parse, read_packet
@@ -110,14 +111,17 @@ def test_a_lost_puback_is_the_clients_to_wait_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.mosquitto
-def test_reorder_swaps_neighbours(tmp_path: Path) -> None:
+def test_reorder_swaps_neighbours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(proxy: FaultProxy) -> None:
+        moment_s = link.REORDER_S
+        monkeypatch.setattr(link, "REORDER_S", 60.0)  # however long the next one takes to come
         proxy.rules = [Rule(Action.REORDER, 1, frozenset({Kind.PUBLISH}), Direction.UP, "first", 1)]
         async with listening(proxy) as ear, client(proxy, "mouth") as mouth:
             for topic in ("first", "second", "third"):
                 await mouth.publish(topic, topic.encode(), qos=0)
             found = await heard(ear, 3)
             assert found.index(b"first") > found.index(b"second")
+            monkeypatch.setattr(link, "REORDER_S", moment_s)
             proxy.rules = [Rule(Action.REORDER, 1, topic="alone")]
             await mouth.publish("alone", b"alone", qos=0)
             assert await heard(ear, 1) == [b"alone"]  # it is not held for what never comes
