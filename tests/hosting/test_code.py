@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from geartrain_cloud.hosting.code import Bookcase
+from geartrain_cloud.hosting.code import Bookcase, keep_bundle
 from geartrain_cloud.hosting.errors import HostError
 
 KEEP = """
@@ -66,3 +67,30 @@ def test_code_that_is_missing_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="the code of package grain is missing at"):  # noqa: SIM117
         with Bookcase(tmp_path).use({"grain": "0" * 64}):
             pass
+
+
+def test_what_python_has_compiled_is_no_package_of_a_bundle(tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    for folder in (bundle / "grain", bundle / "grain" / "__pycache__", bundle / "__pycache__"):
+        folder.mkdir(parents=True)
+        (folder / "old.cpython-311.pyc").write_bytes(b"bytecode")
+    (bundle / "chaff.py").write_text("SAYS = 'beside'\n")
+    (bundle / "grain" / "flow.py").write_text("import chaff\n")
+    assert sorted(keep_bundle(tmp_path / "code", bundle)) == ["chaff", "grain"]
+
+
+def test_nothing_is_written_into_a_bundle_that_is_imported_from(tmp_path: Path) -> None:
+    (tmp_path / "chaff.py").write_text("SAYS = 'of the bundle'\n")
+    program = (
+        "import sys; from geartrain_cloud.bundles.importing import import_from; "
+        "import_from(sys.argv[1]); import chaff; print(chaff.SAYS)"
+    )
+    environment = {name: os.environ[name] for name in os.environ.keys() - {"PYTHONDONTWRITEBYTECODE"}}
+    said = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert (said, [path.name for path in tmp_path.iterdir()]) == ("of the bundle\n", ["chaff.py"])

@@ -35,6 +35,7 @@ from geartrain.planning.splitting import with_partials
 from geartrain.revision import Change, Revision, change_of, code_of, differences, in_short, revision_of
 from geartrain.revision.change import Evolution, TableForm
 from geartrain.schema import Schema
+from geartrain_cloud.bundles.importing import import_from
 from geartrain_cloud.changes.cut_checking import (
     AUTO,
     CLOUD,
@@ -197,8 +198,7 @@ def check(question: Question) -> Answer:
 
 def _load(question: Question) -> Flow:
     """The flow, from its bundle where it has one; raises `GeartrainError`."""
-    if question.bundle:
-        sys.path.insert(0, question.bundle)
+    import_from(question.bundle)
     try:
         return load_flow(question.flow)
     except NoModuleError as error:

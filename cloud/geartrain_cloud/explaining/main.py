@@ -18,6 +18,7 @@ from geartrain.flow.loading import load_flow
 from geartrain.graph.without import without
 from geartrain.planning import Plan
 from geartrain.planning.mixed import make_mixed_plan
+from geartrain_cloud.bundles.importing import import_from
 from geartrain_cloud.explaining.answer import explain
 from geartrain_cloud.explaining.question import (
     ANSWER_BYTES_MAX,
@@ -51,8 +52,7 @@ def _answer(question: Question | RecordsQuestion) -> bytes:
 
 
 def _plan(question: Question) -> Plan:
-    if question.bundle:
-        sys.path.insert(0, question.bundle)
+    import_from(question.bundle)
     graph = without(load_flow(question.flow).graph(), question.without).with_options(question.options)
     return make_mixed_plan(graph, question.cut, question.cuts)
 

@@ -28,6 +28,7 @@ CODE_BYTES_MAX = 64 << 20
 CODE_FILES_MAX = 10_000
 """Files of one package."""
 
+_BYTECODE = "__pycache__"
 _FRAMEWORK = frozenset(
     f"geartrain{part}" for part in ("", "_client", "_cloud", "_devices", "_edge", "_simulation")
 )
@@ -71,7 +72,8 @@ def keep(folder: Path, names: list[str]) -> dict[str, str]:
 def keep_bundle(folder: Path, bundle: Path) -> dict[str, str]:
     """The same for all that an unpacked bundle holds, whether it was imported or not."""
     places = [path for path in bundle.iterdir() if path.is_dir() or path.suffix == ".py"]
-    return {path.stem: _keep(folder, path.stem, [path]) for path in places if path.stem.isidentifier()}
+    modules = [path for path in places if path.stem.isidentifier() and path.name != _BYTECODE]
+    return {path.stem: _keep(folder, path.stem, [path]) for path in modules}
 
 
 def _keep(folder: Path, name: str, places: list[Path]) -> str:
@@ -95,7 +97,7 @@ def _files_of(name: str, places: list[Path]) -> dict[str, Path]:
         if place.is_file():
             found[place.name] = place
         for path in sorted(place.rglob("*")) if place.is_dir() else ():
-            if path.is_file() and "__pycache__" not in path.parts:
+            if path.is_file() and _BYTECODE not in path.parts:
                 found[f"{name}/{path.relative_to(place)}"] = path
                 size += path.stat().st_size
                 if size > CODE_BYTES_MAX or len(found) > CODE_FILES_MAX:

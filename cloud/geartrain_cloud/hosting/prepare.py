@@ -30,6 +30,7 @@ from geartrain.planning.past import past_of
 from geartrain.planning.plan import given_channel
 from geartrain.planning.splitting import MERGE
 from geartrain.tasks.migration import former_states
+from geartrain_cloud.bundles.importing import import_from
 from geartrain_cloud.hosting.code import keep, keep_bundle, user_packages
 from geartrain_cloud.hosting.errors import PreparationError
 from geartrain_cloud.hosting.plans import put_plan
@@ -64,8 +65,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def prepare(request: Request) -> Prepared:
     """Make a flow ready; raises `GeartrainError` and `OSError`."""
-    if request.bundle:
-        sys.path.insert(0, request.bundle)
+    import_from(request.bundle)
     plan = _plan(request)
     if request.bundle:
         code = keep_bundle(Path(request.code), Path(request.bundle))
