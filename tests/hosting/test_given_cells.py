@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from geartrain.errors import StepError
-from geartrain.graph.graph import CLAIMS, GIVEN
+from geartrain.graph.graph import CLAIMS, GIVEN, STATE
 from geartrain.planning.mixed import make_mixed_plan
 from geartrain.records.event_time import END_OF_TIME, SECOND_US
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.state.claims import ASKS, HAS, Claim, GivenCell, Taking, lost
 from geartrain.state.keyed import NEVER, due_of
+from geartrain.state.moving import StateCell
 from geartrain_cloud.ports import Entry, EntryKind
 from geartrain_cloud.spark.claims import Claimed, claims_lost
 from geartrain_cloud.spark.compile import hosted_query
@@ -129,6 +130,17 @@ def test_a_key_whose_device_is_unknown_is_refused_until_it_has_a_record(
     found = run.micro_batch([readings(3, "d1", "a"), asks(4, 2, CLOCK_US)], CLOCK_US)
     assert records_of(found[SUMS]) == [("a", 2, 10)]  # nothing had been taken away
     assert len(taken(2, found).cells()) == 1
+
+
+def test_a_key_whose_state_a_device_has_left_is_that_devices() -> None:
+    run, other = run_of(), run_of()
+    given = run.micro_batch([readings(1, "d1", "a", "b"), asks(2, 1, CLOCK_US)], CLOCK_US)
+    cells = taken(1, given).cells()
+    assert len(cells) == 2
+    left = [StateCell(step, key, 0, len(cell), cell) for (step, key), cell in cells.items()]
+    table = log_table([(one, 0, "d1/_state", 1) for one in left], StateCell, device="d1")
+    found = other.micro_batch([(STATE, 1, table), asks(2, 1, CLOCK_US)], CLOCK_US)
+    assert taken(1, found).cells() == cells  # no record of the keys has come
 
 
 @pytest.mark.parametrize("by_entry", [True, False])

@@ -147,6 +147,7 @@ class Chains:
         if channel == STATE:
             batch, reject = self._decoded(channel, rows), self._fragment.reject
             found += dealt_cells(self._query.stages, rows, batch, self._shards, reject)
+            found += self._claimed.owners_of_cells(rows, table)
         if channel == CLAIMS:
             found += self._claimed.said(self._decoded(channel, rows).values, table)
         found += self._claimed.owners(channel, table)

@@ -1,8 +1,9 @@
 """The state of steps that come to devices: from the shards that keep it to the device that claims it.
 
 It stands at two places. Where the log is read, claims go to all shards of their step. Each key of a partition
-domain goes to its shard there, with the device that it came from. At the end of a micro-batch a shard
-gives the cells of that device, and keeps them aside until the device says that it has them.
+domain goes to its shard there, with the device from which its record or its cell came. At the end of a
+micro-batch a shard gives the cells of that device, and keeps them aside until the device says that it has
+them.
 
 A micro-batch ends with a claim, so that all before it was run. The device says nothing of its sources until
 it has the cells or goes on without them. So the cells are brought up to how far its sources are, and what
@@ -32,7 +33,7 @@ from geartrain.runtime.moving import brought_up, of_steps
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.state.claims import ASKS, BACK, HAS, LOST, Claim, GivenCell, given_cells, lost
 from geartrain.state.keyed import NEVER, saved_cell
-from geartrain.state.moving import Cells
+from geartrain.state.moving import Cells, StateCell, step_and_form
 from geartrain_cloud.log.arrow import to_table
 from geartrain_cloud.log.pack import pack
 from geartrain_cloud.ports import Entry, EntryKind
@@ -47,6 +48,9 @@ OWNERS = "_owners"
 _OWNER, _ASIDE = "_owner:{}", ASIDE + "{}"
 """Under which step a shard keeps the device of each key of a domain, and the cells that it has given."""
 _DUE_BYTES = 8
+_STEP, _KEY = (
+    [field.name for field in RowCodec(StateCell).schema.fields].index(name) for name in ("step", "key")
+)
 
 
 class _Keys(msgspec.Struct, array_like=True):
@@ -103,6 +107,12 @@ def owners_told(domain: str, owners: Mapping[bytes, str]) -> bytes:
     return _encode(_Keys(domain, list(owners), list(owners.values())))
 
 
+def owned_cells(rows: ColumnBatch, devices: Iterable[str]) -> Iterator[tuple[str, bytes, str]]:
+    """The step, the key and the device of each cell that devices have left; rows: of `STATE`."""
+    for called, key, device in zip(rows.fields[_STEP], rows.fields[_KEY], devices, strict=True):
+        yield step_and_form(called)[0], key, device
+
+
 def claim_told(claim: Claim, device: str, step: str) -> bytes:
     """A claim and who makes it, as a shard is told; step: of those that it is of."""
     return _encode(_Said(device, claim.number, step, claim.says, claim.mark))
@@ -134,6 +144,7 @@ class Claimed:
         entries = {channel: query.entry(channel) for channel in query.channels}
         noted = noted_domains(query.graph, entries, of_domain)
         self._noted = {channel: (domain, sorted(of_domain[domain])) for channel, domain in noted.items()}
+        self._domains = {step: domains[step] for step in self._stages}
 
     def owners(self, channel: str, table: pa.Table) -> Iterator[Routed]:
         """The keys of a channel's rows with their devices, to the shards that keep state of them."""
@@ -148,6 +159,19 @@ class Claimed:
         for shard, found in sorted(dealt.items()):
             for stage in stages:
                 yield Routed(shard, stage, OWNERS, owners_told(domain, found))
+
+    def owners_of_cells(self, rows: ColumnBatch, table: pa.Table) -> Iterator[Routed]:
+        """The keys of cells that devices have left, to the shards that take the cells in; rows: of `STATE`,
+        which the log has as `table`.
+        """
+        devices = map(str, table.column("_device").to_pylist())
+        dealt: dict[tuple[int, int, str], dict[bytes, str]] = {}
+        for step, key, device in owned_cells(rows, devices):
+            if (domain := self._domains.get(step)) is not None:
+                place = shard_of(key, self._shards), self._stages[step], domain
+                dealt.setdefault(place, {})[key] = device
+        for (shard, stage, domain), found in sorted(dealt.items()):
+            yield Routed(shard, stage, OWNERS, owners_told(domain, found))
 
     def said(self, claims: Sequence[Claim], table: pa.Table) -> Iterator[Routed]:
         """Claims, to every shard of their steps; those of a step that keeps nothing here go nowhere."""

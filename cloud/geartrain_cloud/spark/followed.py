@@ -20,10 +20,9 @@ from geartrain.records.event_time import START_OF_TIME
 from geartrain.runtime.fragment import Fragment, Output
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.state.claims import LOST, Claim
-from geartrain.state.moving import StateCell, step_and_form
 from geartrain_cloud.log.pack import pack, take
 from geartrain_cloud.spark.buckets import BucketState
-from geartrain_cloud.spark.claims import Giving, claim_told, key_of, noted_domains, owners_told
+from geartrain_cloud.spark.claims import Giving, claim_told, key_of, noted_domains, owned_cells, owners_told
 from geartrain_cloud.spark.clocks import Clocks, least_clock, sources_of
 from geartrain_cloud.spark.moved_state import MovedState
 from geartrain_cloud.spark.stages import Stage
@@ -68,11 +67,12 @@ class Followed:
 
     def take_in(self, rows: ColumnBatch, devices: Sequence[str]) -> None:
         """Go on with cells that devices have left, rows of `STATE`; those of other steps are passed over."""
-        steps = [step_and_form(called)[0] for called in rows.fields[_STEP]]
-        mine = [row for row, step in enumerate(steps) if step in self.steps]
-        for row in mine:
-            if (domain := self._domains.get(steps[row])) is not None:
-                self._owners.setdefault(domain, {})[rows.fields[_KEY][row]] = devices[row]
+        mine = []
+        for row, (step, key, device) in enumerate(owned_cells(rows, devices)):
+            if step in self.steps:
+                mine.append(row)
+            if (domain := self._domains.get(step)) is not None:
+                self._owners.setdefault(domain, {})[key] = device
         if mine:
             self._keep()
             moved = MovedState(self._stage, self._fragment, self._saved)
@@ -136,11 +136,6 @@ class Followed:
         for stream, batches in self._fragment.take().batches.items():
             for batch in batches:
                 self._output.add(stream, batch)
-
-
-_STEP, _KEY = (
-    [field.name for field in RowCodec(StateCell).schema.fields].index(name) for name in ("step", "key")
-)
 
 
 def _upto(claim: Claim, end: int | None) -> Claim:
