@@ -319,6 +319,7 @@ def test_a_source_comes_where_new_steps_alone_read_it() -> None:
     [
         ({"bounded": True}, "it or all others come to an end"),
         ({"devices": "kind=gate"}, "it is for some devices alone"),
+        ({"devices": "tier=cloud"}, "it is read in the data centre"),
     ],
 )
 def test_any_other_source_is_refused_in_one_sentence(changes: dict[str, Any], why: str) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from geartrain.errors import GeartrainError
+from geartrain.fleet.selectors import IN_CLOUD
 from geartrain.graph.graph import DEAD_LETTERS, LATE
 from geartrain.revision.differences import (
     channel_clauses,
@@ -48,7 +49,7 @@ STATEFUL = TASKS | REST_ON_RECORDS
 _TIERS = frozenset({"edge", "cloud"})
 SOURCES = (
     "what the devices read would change ({}), and a running app keeps the sources that it has: leave them as "
-    "they are, or kill it and submit the flow"
+    "they are, and remove steps that read them if need be, or kill it and submit the flow"
 )
 NEW_SOURCE = "source {} cannot come to an app that runs, since {}"
 DOWN = (
@@ -240,6 +241,8 @@ def _unfit_sources(old: Revision, new: Revision) -> list[str]:
         why = ""
         if source.bounded or all(one.bounded for one in old.sources):
             why = "it or all others come to an end: submit a flow with this source as an app of its own"
+        elif source.devices == IN_CLOUD:
+            why = "it is read in the data centre: submit a flow with this source as an app of its own"
         elif source.devices:
             why = "it is for some devices alone: leave its devices= out, or submit it as an app of its own"
         elif _downward(new):
