@@ -32,8 +32,10 @@ class FetchedMeta(msgspec.Struct, frozen=True):
 
     cuts: those that devices have beside the app's own, `cut`; begin, end: the range of event times that was
     asked for, microseconds; before: whether the records before it are there as well, so that its state can be
-    made again; clocks: of the flow's sources, where the log stood; channels: the schema of each; removed: by
-    channel, the entry up to which retention has removed records.
+    made again; clocks: of the flow's sources, where the log stood; removed: by channel, the entry up to which
+    retention has removed records; types: by channel, the schemas of its records by their ids, several where
+    an update has given it another type; channels: in the place of types in a folder of before, whose records
+    do not name theirs, the id of each one's schema.
     """
 
     app: str
@@ -47,9 +49,10 @@ class FetchedMeta(msgspec.Struct, frozen=True):
     before: bool
     records: int
     clocks: dict[str, int]
-    channels: dict[str, str]
     removed: dict[str, int]
+    types: dict[str, dict[str, str]] = {}
     cuts: tuple[str, ...] = ()
+    channels: dict[str, str] = {}
 
 
 class _Page(msgspec.Struct, frozen=True):
@@ -64,7 +67,7 @@ class _Page(msgspec.Struct, frozen=True):
     after: dict[str, int]
     done: bool
     clocks: dict[str, int]
-    schemas: dict[str, str]
+    types: dict[str, dict[str, str]]
     removed: dict[str, int]
     cuts: tuple[str, ...] = ()
 
@@ -104,7 +107,7 @@ def _bring(
     begin, end = span
     first = START_OF_TIME if wishes.with_state else begin
     count, after, upto = 0, "", ""
-    schemas: dict[str, str] = {}
+    types: dict[str, dict[str, str]] = {}
     removed: dict[str, int] = {}
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file, ProgressLine(notices()) as line:
@@ -115,12 +118,8 @@ def _bring(
             for record in page.records:
                 file.write(json.dumps(record, ensure_ascii=True) + "\n")
             count += len(page.records)
-            if others := [name for name, one in page.schemas.items() if schemas.get(name, one) != one]:
-                raise ConfigError(
-                    f"channel {others[0]}: an update has given its records another type, and the log has "
-                    "both in this range: name one in which all devices had gone over, or none"
-                )
-            schemas |= page.schemas
+            for channel, schemas in page.types.items():
+                types.setdefault(channel, {}).update(schemas)
             removed |= page.removed
             if count > wishes.records_max:
                 raise ConfigError(
@@ -142,8 +141,8 @@ def _bring(
         wishes.with_state,
         count,
         page.clocks,
-        schemas,
         removed,
+        types,
         page.cuts,
     )
 
@@ -180,5 +179,9 @@ def _say(meta: FetchedMeta, wishes: FetchWishes) -> None:
         out.print(
             printable(f"retention has removed records of {channel} up to entry {number:,}"), soft_wrap=True
         )
+    for channel, schemas in meta.types.items():
+        if len(schemas) > 1:
+            says = f"records of {channel} are of {len(schemas)} types, and gear run upgrades the former ones"
+            out.print(printable(says), soft_wrap=True)
     command = f"gear run {meta.flow} --fetched {wishes.output} --output DIR"
     out.print(printable(f"{meta.records:,} records of {meta.instance}; now: {command}"), soft_wrap=True)

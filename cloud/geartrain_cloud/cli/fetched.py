@@ -8,7 +8,7 @@ range ends. With state, results before the range are left out.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,13 @@ from geartrain.records.batch import DeadLetter
 from geartrain.records.letters import to_batch
 from geartrain.runtime.fragment import Fragment, Output
 from geartrain.runtime.local import Progress
-from geartrain.schema import ColumnBatch, Field, FieldType, RowCodec
+from geartrain.schema import ColumnBatch, Field, FieldType, Schema
+from geartrain.schema.upgrading import Upgrading
 from geartrain_client.cli.fetching import META_FILE, RECORDS_FILE, FetchedMeta
 from geartrain_cloud.spark.chains import OVERTAKEN_REASON
 from geartrain_cloud.spark.followed import Followed
-from geartrain_cloud.spark.rows import decoded
+from geartrain_cloud.spark.rows import Reject, decoded
+from geartrain_cloud.spark.upgrading import upgraded
 
 _BESIDE = (DEAD_LETTERS, LATE, STATE, CLAIMS)
 """Channels whose rows are no records of a step."""
@@ -53,13 +55,19 @@ class Fetched:
         """The app's plan, for the flow as it is here; raises `ConfigError` where the records are others."""
         ours = graph.with_options(self.meta.options, f"--fetched {self.folder}:")
         plan = make_mixed_plan(ours, self.meta.cut, self.meta.cuts)
-        known = {channel.id: channel.schema.schema_id for channel in plan.channels}
-        for channel, schema in self.meta.channels.items():
-            if known.get(channel) != schema:
-                raise ConfigError(
-                    f"--fetched {self.folder}: the flow here has no channel {channel} with such records: run "
-                    f"the code that app {self.meta.app} ran"
-                )
+        known = {channel.id: FetchedRows(channel.entry, channel.kind) for channel in plan.channels}
+        strange = [
+            channel
+            for channel, schemas in self.meta.types.items()
+            if channel not in known or not all(map(known[channel].knows, schemas.values()))
+        ]
+        ids = {channel: rows.codec.schema.schema_id for channel, rows in known.items()}
+        strange += [channel for channel, one in self.meta.channels.items() if ids.get(channel) != one]
+        if strange:
+            raise ConfigError(
+                f"--fetched {self.folder}: the flow here has no channel {strange[0]} with such records: run "
+                f"the code that app {self.meta.app} ran"
+            )
         return plan
 
     def said(self, graph: Graph) -> str:
@@ -94,7 +102,7 @@ class FetchedRun:
         self._steps = Followed(self.plan, self.plan.cloud, clock)
         self.progress = Progress()
         self.ended = False
-        self._codecs = {channel.id: RowCodec(channel.kind) for channel in self.plan.channels}
+        self._rows = {channel.id: FetchedRows(channel.entry, channel.kind) for channel in self.plan.channels}
         known = derive_properties(self.plan.graph)
         entries = {channel.id: channel.entry for channel in self.plan.channels}
         self._timely = {c for c, entry in entries.items() if entry in known and known[entry].timely}
@@ -106,12 +114,12 @@ class FetchedRun:
 
     async def outputs(self, rows_max: int, going: Callable[[], bool]) -> AsyncIterator[Output]:
         """Feed the records, then let time pass; yield what leaves."""
-        for (channel, overtaken, _), lines in groupby(self._fetched.records(), _together):
+        for (channel, overtaken, schema, _), lines in groupby(self._fetched.records(), _together):
             # What a device says in one batch is for all of its steps at once.
             for rows in [list(lines)] if channel == CLAIMS else _chunks(lines, rows_max):
                 if not going():
                     return
-                output = self._feed(channel, rows, overtaken=overtaken)
+                output = self._feed(channel, rows, schema, overtaken=overtaken)
                 self.progress.records_read += len(rows)
                 yield self._kept(output)
         clocks = {s: min(clock, self._meta.end) for s, clock in self._meta.clocks.items()}
@@ -120,15 +128,17 @@ class FetchedRun:
         self.ended = True
         yield self._kept(self._steps.take())
 
-    def _feed(self, channel: str, rows: list[dict[str, Any]], *, overtaken: bool) -> Output:
-        columns, devices = self._columns(channel, rows), [row["device"] for row in rows]
+    def _feed(self, channel: str, rows: list[dict[str, Any]], schema: str, *, overtaken: bool) -> Output:
+        read, text = self._rows[channel], self._meta.types.get(channel, {}).get(schema)
+        columns, kept = read.columns(rows, text, self.fragment.reject)
+        devices = [rows[row]["device"] for row in kept]
         if channel == STATE:
             self._steps.take_in(columns, devices)
             return self._steps.take()
         if channel == CLAIMS:
             self._steps.answer(columns, devices, self._meta.end)
             return self._steps.take()
-        output, batch = Output(), decoded(self._codecs[channel], columns, channel, self.fragment.reject)
+        output, batch = Output(), decoded(read.codec, columns, channel, self.fragment.reject)
         if channel in (DEAD_LETTERS, LATE):
             output.add(channel, batch)
             return output
@@ -154,23 +164,44 @@ class FetchedRun:
                 kept.add(stream, batch.where([time >= begin for time in batch.times]))
         return kept
 
-    def _columns(self, channel: str, rows: list[dict[str, Any]]) -> ColumnBatch:
-        codec = self._codecs[channel]
+
+class FetchedRows:
+    """Reads the records of a channel in whichever type they came; stream: the step that sent them."""
+
+    def __init__(self, stream: str, kind: Any) -> None:
+        self._stream, self._reads = stream, Upgrading(kind)
+        self.codec = self._reads.codec
+
+    def knows(self, text: str) -> bool:
+        """Whether records of a schema can be read; raises `SchemaError` for what is none."""
+        return self._reads.codec_of(Schema.from_json(text)) is not None
+
+    def columns(
+        self, rows: Sequence[dict[str, Any]], text: str | None, reject: Reject
+    ) -> tuple[ColumnBatch, Sequence[int]]:
+        """Records of a schema that it knows as rows of the present type, and which of them these are; what
+        cannot be upgraded is rejected. text: None where they are of the present one.
+        """
+        codec = (self._reads.codec_of(Schema.from_json(text)) if text else None) or self.codec
         fields = [
             [_column(field, row["values"][field.name]) for row in rows] for field in codec.schema.fields
         ]
-        return ColumnBatch(
+        columns = ColumnBatch(
             fields,
             [row["time"] for row in rows],
             [row["split"] for row in rows],
             [row["number"] for row in rows],
             [bytes.fromhex(row["path"]) for row in rows],
         )
+        if codec is self.codec:
+            return columns, range(len(rows))
+        return upgraded(self._reads, codec, columns, self._stream, reject)
 
 
-def _together(line: dict[str, Any]) -> tuple[str, bool, str]:
+def _together(line: dict[str, Any]) -> tuple[str, bool, str, str]:
     """What stands in one batch."""
-    return line["channel"], line["overtaken"], line["entry"] if line["channel"] == CLAIMS else ""
+    place = line["entry"] if line["channel"] == CLAIMS else ""
+    return line["channel"], line["overtaken"], line.get("schema", ""), place
 
 
 def _chunks(lines: Iterator[dict[str, Any]], count: int) -> Iterator[list[dict[str, Any]]]:

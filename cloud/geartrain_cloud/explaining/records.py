@@ -1,7 +1,8 @@
 """A page of the records of an instance in the log, as JSON holds them without loss.
 
 On the read side of the log, in a short-lived process that imports no user's code. Guarantees: pages that go
-on where the one before ended hold each record once, in the order of each partition. A page is bounded.
+on where the one before ended hold each record once, in the order of each partition. A page is bounded. Each
+record is as its device sent it, and names its type: a channel has several where an update gave it another.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from geartrain.graph.graph import CLAIMS, STATE
 from geartrain.records.event_time import format_time
-from geartrain.schema import FieldType, Schema
+from geartrain.schema import FieldType
 from geartrain_cloud.explaining.errors import ExplainError
 from geartrain_cloud.explaining.question import RecordsQuestion
 from geartrain_cloud.log.arrow import from_table
@@ -38,7 +39,7 @@ def page_of(question: RecordsQuestion) -> dict[str, Any]:
         raise ExplainError(f"upto: the log has no partition {min(unknown)}: give what the page before has")
     at = {key: question.after.get(key, 0) for key in ends}
     found: dict[str, Any] = {"records": [], "upto": ends, "clocks": log.clocks_at(flow, ends), "removed": {}}
-    schemas: dict[str, Schema] = {}
+    types: dict[str, dict[str, str]] = {}
     size = scanned = 0
     for key, end in ends.items():
         while at[key] < end and size < PAGE_BYTES and scanned < SCANNED_ROWS:
@@ -49,7 +50,7 @@ def page_of(question: RecordsQuestion) -> dict[str, Any]:
                 scanned += entry.count
                 if entry.count and not entry.segment:
                     found["removed"][entry.channel] = entry.number
-                for record in _records(log, entry, schemas, question) if entry.segment else ():
+                for record in _records(log, entry, types, question) if entry.segment else ():
                     found["records"].append(record)
                     size += len(json.dumps(record))
             at[key] = upto
@@ -57,27 +58,23 @@ def page_of(question: RecordsQuestion) -> dict[str, Any]:
         **found,
         "after": at,
         "done": at == ends,
-        "schemas": {channel: schema.schema_id for channel, schema in schemas.items()},
+        "types": types,
     }
 
 
 def _records(
-    log: LogReader, entry: Entry, schemas: dict[str, Schema], question: RecordsQuestion
+    log: LogReader, entry: Entry, types: dict[str, dict[str, str]], question: RecordsQuestion
 ) -> Iterator[dict[str, Any]]:
     table = log.table(entry)
     schema = schema_of(table) or log.schema(entry.flow, entry.channel)
     if schema is None:
         raise ExplainError(f"channel {entry.channel}: no device has announced what its records are")
-    if schemas.setdefault(entry.channel, schema).schema_id != schema.schema_id:
-        raise ExplainError(
-            f"channel {entry.channel}: an update has given its records another type, and the log has both "
-            "here: fetch a range in which all devices had gone over, or none"
-        )
     rows = from_table(schema, table)
     said: list[list[Any]] = [table.column(name).to_pylist() for name in SYSTEM_NAMES[4:]]
     paths = rows.paths if rows.paths is not None else [b""] * len(rows)
     for row, time in enumerate(rows.times):
         if question.begin <= time < question.end or entry.channel in _TIMELESS:
+            types.setdefault(entry.channel, {})[schema.schema_id] = schema.to_json()
             device, seq, late, overtaken = (column[row] for column in said)
             values = [column[row] for column in rows.fields]
             yield {
@@ -93,6 +90,7 @@ def _records(
                 "entry": f"{entry.partition}:{entry.number}",
                 "late": late,
                 "overtaken": overtaken,
+                "schema": schema.schema_id,
                 "values": {
                     field.name: _value(field.type, value)
                     for field, value in zip(schema.fields, values, strict=True)

@@ -701,7 +701,8 @@ class Explanation(msgspec.Struct, frozen=True):
 
 class Records(msgspec.Struct, frozen=True):
     """A page of the records of an app in the log. after, upto: for the next page, by partition; done: whether
-    this is the last; removed: by channel, up to which entry rows are gone.
+    this is the last; removed: by channel, up to which entry rows are gone; types: by channel and id, the
+    schemas of the records in the page, each of which names its own.
     """
 
     app: str
@@ -715,7 +716,7 @@ class Records(msgspec.Struct, frozen=True):
     upto: dict[str, int]
     clocks: dict[str, int]
     removed: dict[str, int]
-    schemas: dict[str, str]
+    types: dict[str, dict[str, str]]
     done: bool
 
 

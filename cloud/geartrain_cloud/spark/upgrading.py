@@ -40,7 +40,7 @@ class Present:
         codec = self._codec_of(table)
         if codec is self.codec:
             return table, range(table.num_rows)
-        rows, kept = self._upgraded(codec, from_table(codec.schema, table), stream, reject)
+        rows, kept = upgraded(self._reads, codec, from_table(codec.schema, table), stream, reject)
         said: list[list[Any]] = [table.column(name).to_pylist() for name in SYSTEM_NAMES[4:]]
         devices, seqs, late, overtaken = ([column[row] for row in kept] for column in said)
         return to_table(self.codec.schema, rows, devices, seqs, late, overtaken), kept
@@ -67,23 +67,27 @@ class Present:
             f"{_columns(self._layout)}: run the flow that the devices run, or begin with a new log"
         )
 
-    def _upgraded(
-        self, codec: RowCodec, rows: ColumnBatch, stream: str, reject: Reject
-    ) -> tuple[ColumnBatch, list[int]]:
-        values, kept = [], []
-        for row in range(len(rows)):
-            one = [[column[row]] for column in rows.fields]
-            try:
-                (value,) = codec.from_columns(one)
-                values.append(self._reads.upgraded(value))
-                kept.append(row)
-            except USER_ERRORS as error:
-                names = [field.name for field in codec.schema.fields]
-                raw = dict(zip(names, (column[0] for column in one), strict=True))
-                origin = Origin(rows.names[row], rows.numbers[row], rows.paths[row] if rows.paths else b"")
-                why = f"the record cannot be upgraded to {self.codec.schema.name}: {describe(error)}"[:300]
-                reject(DeadLetter(stream, origin, rows.times[row], why, raw_form(raw)))
-        return replace(take(rows, kept), fields=self.codec.to_columns(values)), kept
+
+def upgraded(
+    reads: Upgrading, codec: RowCodec, rows: ColumnBatch, stream: str, reject: Reject
+) -> tuple[ColumnBatch, list[int]]:
+    """Rows of a former type, which `codec` reads, in the present one, and which of them these are; what
+    cannot be upgraded is rejected as of `stream`.
+    """
+    values, kept = [], []
+    for row in range(len(rows)):
+        one = [[column[row]] for column in rows.fields]
+        try:
+            (value,) = codec.from_columns(one)
+            values.append(reads.upgraded(value))
+            kept.append(row)
+        except USER_ERRORS as error:
+            names = [field.name for field in codec.schema.fields]
+            raw = dict(zip(names, (column[0] for column in one), strict=True))
+            origin = Origin(rows.names[row], rows.numbers[row], rows.paths[row] if rows.paths else b"")
+            why = f"the record cannot be upgraded to {reads.codec.schema.name}: {describe(error)}"[:300]
+            reject(DeadLetter(stream, origin, rows.times[row], why, raw_form(raw)))
+    return replace(take(rows, kept), fields=reads.codec.to_columns(values)), kept
 
 
 def _columns(schema: pa.Schema) -> str:
