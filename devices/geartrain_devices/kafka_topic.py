@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
-from geartrain.adapters.kafka_properties import client_properties
+from geartrain.adapters.kafka_properties import client_properties, refused_user
 from geartrain.adapters.system import SystemClock
 from geartrain.declarations.options import Count, SecretText
 from geartrain.errors import USER_ERRORS, ConfigError, SourceError
@@ -137,14 +137,21 @@ class _Partition:
 
         if self._consumer is None:
             try:
-                self._consumer = Consumer({**self._config, "error_cb": self._heard})
+                self._consumer = Consumer({**self._config, "error_cb": self.heard})
             except KafkaException as error:
                 raise SourceError(f"{self.where}: properties: {error.args[0].str()}") from None
         at = OFFSET_BEGINNING if offset is None else offset
         self._consumer.assign([TopicPartition(self.topic, self.number, at)])
 
-    def _heard(self, error: KafkaError) -> None:
-        self.trouble = error.str()
+    def heard(self, error: KafkaError) -> None:
+        """Keep what is said, but where the user is refused that: all else comes of it."""
+        from confluent_kafka import KafkaError as Codes
+
+        refused = refused_user(self._config["bootstrap.servers"])
+        if error.code() == Codes._AUTHENTICATION:  # noqa: SLF001 - it has no other name
+            self.trouble = refused
+        elif self.trouble != refused:
+            self.trouble = error.str()
 
     async def check_count(self) -> None:
         """Warn where the topic has more partitions than are read."""
@@ -223,7 +230,7 @@ class _KafkaSplit:
                 self._partition.seek(None)
                 self._is_gone = True
             else:
-                self._partition.trouble = error.str()
+                self._partition.heard(error)
         if self._partition.trouble:
             self._wait(now_s)
         elif self._again_s is not None and now_s >= self._again_s:

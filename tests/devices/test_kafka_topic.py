@@ -19,6 +19,8 @@ from geartrain_devices import kafka_topic
 from geartrain_devices.kafka_topic import KafkaTopic
 from tests.devices.agent_process import AgentProcess
 from tests.devices.reading import until
+from tests.sinks.sasl_listener import listening
+from tests.waiting import WAIT_S
 
 NOW_MS = 1_767_225_600_000
 
@@ -164,6 +166,37 @@ def test_without_brokers_it_waits_and_is_behind(caplog: pytest.LogCaptureFixture
 
     asyncio.run(story())
     assert "source cloud-1/rows/0: topic rows: " in caplog.text
+
+
+def test_a_user_whom_the_broker_refuses_is_told_and_its_password_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The broker's own words have the password in them."""
+
+    async def story() -> None:
+        with listening() as broker:
+            shown = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "ann"}
+            (split, _) = opened(broker.brokers, properties=shown, password="planted-4Kq9")
+            deadline = time.monotonic() + WAIT_S
+            while not caplog.records:
+                assert time.monotonic() < deadline
+                await split.read(0, 10)
+                await asyncio.sleep(0.01)
+            assert split.is_behind
+            assert broker.shown[0] == ("ann", "planted-4Kq9")
+            await split.close()
+            said = f"source cloud-1/rows/0: topic rows: Kafka at {broker.brokers} refuses the user: correct "
+            assert caplog.messages == [f"{said}sasl.username, sasl.password or sasl.mechanism"]
+
+    asyncio.run(story())
+
+
+def test_a_refusal_is_not_hidden_by_what_comes_of_it() -> None:
+    (split, _) = opened("b:1")
+    partition = split._partition
+    for code in (KafkaError._TRANSPORT, KafkaError._AUTHENTICATION, KafkaError._ALL_BROKERS_DOWN):
+        partition.heard(KafkaError(code))
+        assert partition.trouble.startswith("Kafka at b:1 refuses") == (code != KafkaError._TRANSPORT)
 
 
 def test_what_cannot_be_is_said_when_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

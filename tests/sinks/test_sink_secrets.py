@@ -32,6 +32,7 @@ from tests.sinks.sasl_listener import listening
 from tests.sinks.test_stores import Pair, columns
 
 VALUE, OTHER = "planted-6Hy1-value", "planted-2Pd9-other"
+REFUSED = "refuses the user: correct sasl.username, sasl.password or sasl.mechanism"
 SCHEMA = derive(Pair)
 TRIES = 90
 """So often, of two seconds each, a client may be too slow to show who it is."""
@@ -280,7 +281,7 @@ def test_a_postgresql_that_asks_for_a_password_gets_the_value(
     assert VALUE not in (postgres.folder / "log").read_text()
 
 
-def test_kafka_is_shown_the_value_and_a_new_one_once_it_has_refused_it(
+def test_kafka_is_shown_the_value_and_a_new_one_once_it_has_refused_it_and_that_is_said(
     places: PlatformPlaces, secrets: SinkSecrets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka, "_AWAY_S_MAX", 2.0)
@@ -293,15 +294,36 @@ def test_kafka_is_shown_the_value_and_a_new_one_once_it_has_refused_it(
         put(places, "ann", name="user")
         for version, value in enumerate((VALUE, OTHER), 1):
             put(places, value, version, name="pw")
+            said = ""
             for _ in range(TRIES):
                 with pytest.raises(TableError) as refused:
                     topics.attach("q", "c", has_run=False)
-                assert VALUE not in str(refused.value)
-                assert OTHER not in str(refused.value)
-                if broker.shown[-1:] == [("ann", value)]:
+                said = str(refused.value)
+                assert VALUE not in said
+                assert OTHER not in said
+                if broker.shown[-1:] == [("ann", value)] and "refuses" in said:
                     break
             assert broker.shown[-1] == ("ann", value)
+            assert said == f"Kafka at {broker.brokers} {REFUSED}"
         topics.close()
+
+
+def test_a_reader_of_kafka_whose_user_is_refused_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka, "_AWAY_S_MAX", 2.0)
+    plain = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    with listening() as broker:
+        way = kafka.Way(broker.brokers, "marks", ())
+        shown = {**plain, "sasl.username": "ann", "sasl.password": VALUE}
+        cluster = kafka.Cluster(way, "heat.1", lambda: shown)
+        for ask in (cluster.queries, cluster._read_marks):
+            said = ""
+            for _ in range(TRIES):
+                with pytest.raises(TableError) as refused:
+                    ask()
+                said = str(refused.value)
+                if "refuses" in said:
+                    break
+            assert said == f"Kafka at {broker.brokers} {REFUSED}"
 
 
 def test_no_sink_as_data_holds_a_value(hooks: Hooks, places: PlatformPlaces, secrets: SinkSecrets) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from geartrain.adapters.kafka_properties import client_properties
+from geartrain.adapters.kafka_properties import client_properties, refused_user
 from geartrain.declarations.cloud_sink import KafkaSink
 from geartrain.declarations.sink import Sink
 from geartrain.errors import ConfigError
@@ -172,6 +172,7 @@ class Cluster:
         self._producers: dict[str, Producer] = {}
         self._marks: dict[str, Mark | None] = {}
         self._trouble: dict[str, str] = {}
+        self._is_refused = False  # of what is done now
 
     def mark(self, query: str) -> Mark | None:
         """What the cluster holds of a query, None for nothing; raises `TableError`.
@@ -187,6 +188,7 @@ class Cluster:
         from confluent_kafka import KafkaException
 
         prefix = self._key("").decode()
+        self._is_refused = False
         try:
             held = self._read_marks() if self._has_marks() else {}
         except KafkaException as raised:
@@ -207,6 +209,7 @@ class Cluster:
                 self._marks[query] = mark
                 return
             except KafkaException as raised:
+                producer.poll(0)
                 error: KafkaError = raised.args[0]
                 if error.txn_requires_abort() and attempt < _ATTEMPTS and not self._trouble:
                     _LOG.warning("a transaction of %s is tried again: %s", self.way.brokers, error.str())
@@ -218,7 +221,9 @@ class Cluster:
     def _transact(self, producer: Producer, query: str, mark: Mark | None, messages: list[Said]) -> None:
         from confluent_kafka import KafkaException
 
+        producer.poll(0)  # what was said of before
         self._trouble.clear()
+        self._is_refused = False
         producer.begin_transaction()
         for said in messages:
             self._produce(producer, said)
@@ -254,14 +259,21 @@ class Cluster:
             return TableError(
                 f"{where}: another process writes for query {query!r} of flow {self._flow}: end one of both"
             )
+        if self._is_refused:
+            return TableError(refused_user(self.way.brokers))
         for topic, said in self._trouble.items():
             return TableError(f"{where} does not take records for topic {topic}: {said}")
         return TableError(f"{where} cannot be used: {error.str()}: start it, or correct the sink's brokers")
 
+    def _heard(self, error: KafkaError) -> None:
+        """What librdkafka says by itself, of which a time-out that comes of it tells nothing."""
+        if error.code() == error._AUTHENTICATION:  # noqa: SLF001 - it has no other name
+            self._is_refused = True
+
     def _open(self, query: str) -> None:
         from confluent_kafka import KafkaException, Producer
 
-        producer = None
+        self._is_refused, producer = False, None
         try:
             producer = Producer(
                 {
@@ -270,12 +282,15 @@ class Cluster:
                     "bootstrap.servers": self.way.brokers,
                     "transactional.id": f"geartrain/{self._flow}/{query}",
                     "transaction.timeout.ms": str(_TRANSACTION_MS),
+                    "error_cb": self._heard,
                 }
             )
             producer.init_transactions(_AWAY_S_MAX)
             self._make_marks()
             self._marks[query] = self._read_mark(query)
         except KafkaException as raised:
+            if producer is not None:
+                producer.poll(0)
             raise self._failed(query, raised.args[0]) from None
         self._producers[query] = producer
 
@@ -288,11 +303,16 @@ class Cluster:
         if self._has_marks():
             return
         topic = NewTopic(self.way.marks, 1, config={"cleanup.policy": "compact"})
-        admin = AdminClient({**self._properties(), "bootstrap.servers": self.way.brokers})
+        given: dict[str, Any] = {**self._properties(), "bootstrap.servers": self.way.brokers}
+        given["error_cb"] = self._heard
+        admin = AdminClient(given)
         try:
             admin.create_topics([topic], request_timeout=_AWAY_S_MAX)[self.way.marks].result()
         except KafkaException as raised:
+            admin.poll(0)
             error: KafkaError = raised.args[0]
+            if self._is_refused:
+                raise self._failed("", error) from None
             if error.code() != error.TOPIC_ALREADY_EXISTS:
                 raise TableError(
                     f"Kafka at {self.way.brokers} has no topic {self.way.marks}, and it cannot be made "
@@ -312,6 +332,7 @@ class Cluster:
                 "enable.partition.eof": "true",
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
+                "error_cb": self._heard,
             }
         )
 
@@ -321,6 +342,7 @@ class Cluster:
             found = reader.list_topics(self.way.marks, _AWAY_S_MAX).topics[self.way.marks]
             return found.error is None
         finally:
+            reader.poll(0)
             reader.close()
 
     def _read_mark(self, query: str) -> Mark | None:
@@ -345,6 +367,8 @@ class Cluster:
                         return found
         finally:
             reader.close()
+        if self._is_refused:
+            raise TableError(refused_user(self.way.brokers))
         raise TableError(
             f"Kafka at {self.way.brokers}: topic {self.way.marks} was not read to its end within "
             f"{_AWAY_S_MAX:g} s: see whether its brokers are up"

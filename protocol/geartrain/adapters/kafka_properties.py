@@ -1,5 +1,7 @@
 """The properties of librdkafka that a source or a sink of Kafka is given, checked before anything connects.
 
+Also what both say where a broker does not let their user in.
+
 Guarantees: no password stands in an option. What the source or sink has to say itself cannot be overruled.
 """
 
@@ -37,6 +39,15 @@ def client_properties(
     if said := next((name for name in ours if name in found), None):
         raise ConfigError(f"{where}: {said} is for the {where.split(maxsplit=1)[0]} to say: leave it out")
     return found
+
+
+def refused_user(brokers: str) -> str:
+    """What is said where brokers refuse who asks; what they answer is left out, since it may hold a secret.
+
+    >>> refused_user("kafka-1:9092")
+    'Kafka at kafka-1:9092 refuses the user: correct sasl.username, sasl.password or sasl.mechanism'
+    """
+    return f"Kafka at {brokers} refuses the user: correct sasl.username, sasl.password or sasl.mechanism"
 
 
 def _in_file(where: str, path: Path | None) -> dict[str, str]:
