@@ -25,6 +25,7 @@ from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.platform.config import ControlSection
 from geartrain_cloud.rest import answers
 from geartrain_cloud.rest.audit import AuditLog
+from tests.proofs.fuzzing import drawn
 from tests.waiting import WAIT_S
 
 EXAMPLES = 200
@@ -156,14 +157,7 @@ def throw(folder: Path, examples: int) -> tuple[int, int]:
             assert found == wanted(question, places), json.dumps([question, places])
             counts[found is None] += 1
 
-        @hypothesis.seed(1)
-        @hypothesis.settings(
-            max_examples=examples,
-            deadline=None,
-            database=None,
-            phases=[hypothesis.Phase.generate],
-            suppress_health_check=list(hypothesis.HealthCheck),
-        )
+        @drawn(examples)
         @hypothesis.given(question=QUESTIONS, places=PLACES)
         def one(question: list[tuple[str, str]], places: list[str]) -> None:
             runner.run(judge(question, places))

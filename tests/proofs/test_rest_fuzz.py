@@ -26,6 +26,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.control.platform_client import Client, control_process
+from tests.proofs.fuzzing import drawn
 from tests.tidy.source import ROOT
 from tests.waiting import WAIT_S
 
@@ -79,14 +80,7 @@ def throw(client: Client, operation: Any, examples: int) -> int:
     fit = operation.as_strategy(generation_mode=GenerationMode.POSITIVE)
     cases = strategies.one_of(fit, operation.as_strategy(generation_mode=GenerationMode.NEGATIVE))
 
-    @hypothesis.seed(1)
-    @hypothesis.settings(
-        max_examples=examples,
-        deadline=None,
-        database=None,
-        phases=[hypothesis.Phase.generate],
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
+    @drawn(examples)
     @hypothesis.given(case=cases, is_there=strategies.booleans())
     def one(case: Case[Any], is_there: bool) -> None:
         nonlocal sent
