@@ -93,14 +93,27 @@ def run(
     return done.returncode, done.stdout + done.stderr
 
 
-@both_ways
-@pytest.mark.parametrize(
-    "suite", [SKIPS, SKIPS_WHOLE + PASSES, EXPECTS_FAILURE], ids=["test", "module", "xfail"]
-)
-def test_skip_fails_the_run_in_ci(suite: str, how: tuple[str, ...], tmp_path: Path) -> None:
-    code, said = run(tmp_path, suite, ci=True, how=how)
+SKIPPING = {"test": SKIPS, "module": SKIPS_WHOLE + PASSES, "xfail": EXPECTS_FAILURE}
+
+
+@pytest.mark.parametrize("kind", SKIPPING)
+def test_skip_fails_the_run_in_ci(kind: str, tmp_path: Path) -> None:
+    code, said = run(tmp_path, SKIPPING[kind], ci=True)
     assert code != 0
     assert "skipped, which CI does not allow: test_suite.py" in said
+
+
+def test_skips_side_by_side_fail_the_run_in_ci_and_each_is_named(tmp_path: Path) -> None:
+    for kind, suite in SKIPPING.items():
+        (tmp_path / f"test_{kind}.py").write_text(suite)
+    code, said = run(tmp_path, PASSES, ci=True, how=SIDE_BY_SIDE)
+    assert (code != 0, " failed" in said, "error" in said) == (True, False, False), said
+    (line,) = [line for line in said.splitlines() if "which CI does not allow: " in line]
+    assert sorted(line.partition("allow: ")[2].split(", ")) == [
+        "test_module.py",
+        "test_test.py::test_skips",
+        "test_xfail.py::test_fails",
+    ]
 
 
 def test_skip_is_let_through_elsewhere(tmp_path: Path) -> None:
@@ -124,11 +137,8 @@ def test_one_line_says_what_was_left_out_and_what_installs_it(how: tuple[str, ..
     )
 
 
-@both_ways
-def test_what_takes_any_broker_runs_on_amqtt_and_the_line_says_so(
-    how: tuple[str, ...], tmp_path: Path
-) -> None:
-    code, said = run(tmp_path, ASKS_FOR_A_BROKER + DRIVES_A_BROWSER, ci=False, how=how)
+def test_what_takes_any_broker_runs_on_amqtt_and_the_line_says_so(tmp_path: Path) -> None:
+    code, said = run(tmp_path, ASKS_FOR_A_BROKER + DRIVES_A_BROWSER, ci=False)
     assert (code, "2 passed" in said) == (0, True), said
     (line,) = [line for line in said.splitlines() if line.startswith("note:")]
     assert line == (
