@@ -132,6 +132,9 @@ class Bookcase:
     @contextmanager
     def use(self, code: Mapping[str, str]) -> Iterator[None]:
         """Have these versions be what `import` finds in the block; raises `HostError` for a missing one."""
+        if not code:  # of a flow without a user's package; to look for its modules takes long
+            yield
+            return
         key = tuple(sorted(code.items()))
         shelf = self._shelves.get(key)
         if shelf is None:
@@ -155,5 +158,6 @@ class Bookcase:
 
 def _taken(names: frozenset[str]) -> dict[str, ModuleType]:
     """Take the modules of these packages out of `sys.modules`."""
-    found = [name for name in list(sys.modules) if name.partition(".")[0] in names]
+    inside = tuple(f"{name}." for name in names)
+    found = [name for name in list(sys.modules) if name in names or name.startswith(inside)]
     return {name: sys.modules.pop(name) for name in found}
