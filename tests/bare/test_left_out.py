@@ -11,6 +11,7 @@ import pytest
 
 from geartrain_cloud.programs import WITHOUT
 from tests.tidy.source import ROOT
+from tests.waiting import WAIT_S
 
 MARKERS = ("chromium", "postgres", "mosquitto", "spark")
 ALL = {"chromium", "postgresql", "mosquitto"}
@@ -39,8 +40,8 @@ def test_broker():
 """
 ASKS_FOR_A_BROKER = "def test_any(broker_kind):\n    assert broker_kind in ('mosquitto', 'amqtt')\n"
 
-
-ASKS_FOR_SPARK = """
+SPARK = "spark: SparkSession"  # in two parts: this file itself needs no session
+ASKS_FOR_SPARK = f"""
 from __future__ import annotations
 import os
 import pytest
@@ -48,9 +49,9 @@ import pytest
 def spark():
     return os.getpid()
 @pytest.mark.parametrize("number", range(3))
-def test_it(spark: SparkSession, number):
+def test_it({SPARK}, number):
     with open("processes", "a") as file:
-        file.write(f"{spark}\\n")
+        print(spark, file=file)
 """
 ALONE, SIDE_BY_SIDE = (), ("-n", "2", "--dist", "loadfile")
 both_ways = pytest.mark.parametrize("how", [ALONE, SIDE_BY_SIDE], ids=["alone", "side_by_side"])
@@ -87,7 +88,7 @@ def run(
         | ({"CI": "true"} if ci else {}),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=WAIT_S,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr
@@ -176,5 +177,5 @@ def test_files_that_share_sparks_session_run_in_one_process(tmp_path: Path) -> N
 
 
 def test_file_whose_share_in_sparks_session_cannot_be_seen_is_refused(tmp_path: Path) -> None:
-    code, said = run(tmp_path, ASKS_FOR_SPARK.replace("spark: SparkSession", "spark"), ci=False)
-    assert (code, "write the parameter as `spark: SparkSession`" in said) == (4, True), said
+    code, said = run(tmp_path, ASKS_FOR_SPARK.replace(SPARK, "spark"), ci=False)
+    assert (code, f"write the parameter as `{SPARK}`" in said) == (4, True), said
