@@ -16,6 +16,8 @@ from tests.drawing import few_and_all
 
 SEEDS = range(40)
 STEPS = range(1, 80)
+COPIES = range(10)
+"""Of worlds in which a node goes back to a copy, or there are two of it."""
 
 
 @pytest.mark.parametrize("seeds", few_and_all("worlds of lanes", SEEDS, 10))
@@ -50,15 +52,17 @@ def test_control_gone_for_a_day_changes_nothing_of_what_runs() -> None:
         assert LaneFleet(1, 2, away_s=DAY_S).run() > 4
 
 
+@pytest.mark.parametrize("seeds", few_and_all("worlds with a copy", COPIES, 3))
 @pytest.mark.parametrize("kind", [RestoredStore, RestoredDevice])
-def test_a_store_or_a_device_that_goes_back_to_a_copy(kind: type[LaneFleet]) -> None:
+def test_a_store_or_a_device_that_goes_back_to_a_copy(kind: type[LaneFleet], seeds: list[int]) -> None:
     with quiet():
-        assert all(kind(seed).run() > 0 for seed in range(10))
+        assert all(kind(seed).run() > 0 for seed in seeds)
 
 
-def test_two_devices_with_one_card_are_named_and_the_right_one_goes_on() -> None:
+@pytest.mark.parametrize("seeds", few_and_all("worlds with two of one card", COPIES, 3))
+def test_two_devices_with_one_card_are_named_and_the_right_one_goes_on(seeds: list[int]) -> None:
     with quiet():
-        assert all(ClonedDevice(seed).run() > 0 for seed in range(10))
+        assert all(ClonedDevice(seed).run() > 0 for seed in seeds)
 
 
 @pytest.mark.parametrize("devices", [200, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.long])])
