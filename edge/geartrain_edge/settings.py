@@ -53,10 +53,10 @@ class UplinkSettings(msgspec.Struct, frozen=True):
     nothing for so long, while batches wait, is made anew; digest_retries_max: times that ingest may refuse
     one batch's digest before the spool is looked into; flip_window_s: a second new epoch within so long stops
     the agent; refused_ms_max: as backoff_ms_max, where the last connection was refused at once, which costs
-    nobody much; probe_ms_min: an ack is not overdue before so long, however fast acks have been; trim_ms:
-    what is acked is trimmed from the spool no sooner than so long after the last time; trim_rest_ms: and so
-    much later while nobody waits for the room; bytes_per_s_max: of batches on a costly or slow link, 0 for as
-    many as it carries.
+    nobody much; denied_ms_max: as backoff_ms_max, where the broker refuses this device; probe_ms_min: an ack
+    is not overdue before so long, however fast acks have been; trim_ms: what is acked is trimmed from the
+    spool no sooner than so long after the last time; trim_rest_ms: and so much later while nobody waits for
+    the room; bytes_per_s_max: of batches on a costly or slow link, 0 for as many as it carries.
     """
 
     window: int = 64
@@ -69,6 +69,7 @@ class UplinkSettings(msgspec.Struct, frozen=True):
     digest_retries_max: int = 3
     flip_window_s: int = 3_600
     refused_ms_max: int = 1_000
+    denied_ms_max: int = 60_000
     probe_ms_min: int = 50
     trim_ms: int = 50
     trim_rest_ms: int = 0

@@ -47,7 +47,8 @@ give the same trace. One seed in a hundred is run twice, in another process, to 
 Worlds: fleet, devices that send to one flow, with all kinds of faults; roster, ingest that follows apps and
 devices; lane, control and the desired state of devices; down, streams back to devices; bundles, code that
 comes over the air, fails or stays; programs, the agent itself exchanged over the air; floor, disks that
-others fill; crossing, devices that go over to another cut; revision, devices that go over to other steps.
+others fill; denied, devices that the broker does not accept for a while; crossing, devices that go over to
+another cut; revision, devices that go over to other steps.
 What breaks a rule is shrunk and kept in worlds of fleets only."""
 
 

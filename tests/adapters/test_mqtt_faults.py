@@ -8,15 +8,19 @@ import ssl
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from geartrain.adapters import mqtt
 from geartrain.adapters.mqtt import AiomqttNet, MqttConnection
-from geartrain.errors import NetError
+from geartrain.errors import DeniedError, NetError
 from geartrain.ports.net import Incoming, Net
+from geartrain_cloud.certs import SERVER, Fleet
 from tests.adapters.scripted_broker import CONNECT, DISCONNECT, ScriptedBroker, scripted
+from tests.waiting import WAIT_S
 
 WINDOW = 4
 
@@ -87,12 +91,22 @@ def test_host_that_is_none(host: str) -> None:
 @pytest.mark.parametrize(("code", "why"), [(2, "identifier"), (4, "[Bb]ad user"), (5, "authori")])
 def test_refused_connect(code: int, why: str) -> None:
     async def test(broker: ScriptedBroker) -> None:
-        with pytest.raises(NetError, match=f"cannot connect to the broker at 127.0.0.1.*{why}"):
+        with pytest.raises(DeniedError, match=f"cannot connect to the broker at 127.0.0.1.*{why}"):
             async with net_of(broker).connect("agent"):
                 raise AssertionError
         await broker.closed.wait()
 
     run(test, connack=code)
+
+
+def test_a_broker_that_is_not_available_denies_nobody() -> None:
+    async def test(broker: ScriptedBroker) -> None:
+        with pytest.raises(NetError, match="navailable") as caught:
+            async with net_of(broker).connect("agent"):
+                raise AssertionError
+        assert type(caught.value) is NetError
+
+    run(test, connack=3)
 
 
 def test_silent_broker_is_given_up_and_its_socket_closed() -> None:
@@ -130,9 +144,10 @@ def test_connection_that_is_reset_before_the_answer_is_given_up_at_once() -> Non
             broker.cut()
 
         cutting = asyncio.create_task(reset())
-        with pytest.raises(NetError, match="closed before the broker answered"):
+        with pytest.raises(NetError, match="closed before the broker answered") as caught:
             async with net_of(broker, reply_timeout_s=1_000).connect("agent"):
                 raise AssertionError
+        assert type(caught.value) is NetError, "a broker that restarts hangs up, too"
         await cutting
 
     run(test, connack=None)
@@ -182,6 +197,36 @@ def test_tls_that_the_broker_does_not_speak() -> None:
     asyncio.run(whole())
 
 
+@pytest.mark.parametrize(("days_ago", "is_denied"), [(30, False), (-30, False), (0, True)])
+def test_a_certificate_of_the_broker_that_is_not_trusted(
+    tmp_path: Path, days_ago: int, is_denied: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that has expired, or is not valid yet, may be the fault of this machine's clock."""
+    ours, theirs = Fleet(tmp_path / "ours"), Fleet(tmp_path / "theirs")
+    for fleet in (ours, theirs):
+        fleet.init("fleet")
+    theirs.issue(SERVER, "localhost", days=10, now=datetime.now(UTC) - timedelta(days=days_ago))
+    paths = theirs.paths(SERVER, "localhost")
+    shown = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    shown.load_cert_chain(paths.certificate, paths.key)
+    trusting = ssl.create_default_context(cafile=str((theirs if days_ago else ours).ca))
+
+    async def whole() -> NetError:
+        server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0, ssl=shown)
+        async with asyncio.timeout(WAIT_S), server:
+            port = server.sockets[0].getsockname()[1]
+            with pytest.raises(NetError, match="cannot connect to the broker") as caught:
+                async with AiomqttNet("localhost", port, tls_context=trusting).connect("agent"):
+                    raise AssertionError
+            return caught.value
+
+    error = asyncio.run(whole())
+    assert isinstance(error, DeniedError) == is_denied
+    assert ("clock of this machine" in str(error)) != is_denied
+    assert ("whether `ca` and the address" in str(error)) == is_denied
+    assert not [record for record in caplog.records if record.name == "mqtt"]
+
+
 def test_leaving_the_block_disconnects() -> None:
     async def test(broker: ScriptedBroker) -> None:
         async with net_of(broker).connect("agent") as connection:
@@ -196,7 +241,7 @@ def test_leaving_the_block_disconnects() -> None:
 def test_refused_subscription_is_an_error_and_the_connection_lives() -> None:
     async def test(broker: ScriptedBroker) -> None:
         async with net_of(broker).connect("agent") as connection:
-            with pytest.raises(NetError, match="refuses the subscription to a/b"):
+            with pytest.raises(DeniedError, match=r"refuses the subscription to a/b .* \(ACL\)"):
                 await connection.subscribe("a/b")
             broker.suback = 0
             await connection.subscribe("a/b")

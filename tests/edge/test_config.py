@@ -86,6 +86,7 @@ backoff_ms = 7
 backoff_ms_max = 8
 silence_ms = 9
 refused_ms_max = 10
+denied_ms_max = 14
 probe_ms_min = 11
 trim_ms = 12
 bytes_per_s_max = 13
@@ -98,7 +99,7 @@ others = true
 """
     )
     found = config(tmp_path, text)
-    uplink = replace(UplinkSettings(3, 4, 5, 6, 7, 8, 9, 3, 3_600, 10, 11, 12), bytes_per_s_max=13)
+    uplink = replace(UplinkSettings(3, 4, 5, 6, 7, 8, 9, 3, 3_600, 10, 14, 11, 12), bytes_per_s_max=13)
     assert found.settings == AgentSettings(
         "device-1",
         1_000_000,
@@ -118,8 +119,7 @@ others = true
     assert isinstance(drawdown, Process)
     assert isinstance(quotes, SourceOperator)
     assert vars(drawdown.task)["period"] == "month"
-    options = vars(quotes.source)
-    prices = str(tmp_path / "prices.csv")  # beside the file that names it
+    options, prices = vars(quotes.source), str(tmp_path / "prices.csv")  # beside the file that names it
     assert (options["path"], options["select"], options["others"]) == (prices, ["AAPL", "GT"], True)
 
 

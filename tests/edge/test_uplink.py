@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from geartrain.adapters.system import SystemClock
+from geartrain.errors import DeniedError
 from geartrain.ports import Incoming, SpoolCommit
 from geartrain.testing import SeededRandomness
 from geartrain.wire.codec import decode_envelope, decode_header, encode_control
@@ -492,3 +493,34 @@ def test_pauses_before_a_new_connection_grow_to_a_bound_with_full_jitter(
         high for _, high in chance.ranges
     ]
     assert agent.status().counters["connections_lost"] == 10
+
+
+class DenyingNet(MemoryNet):
+    """A broker that does not accept the device for its first tries; `seen` is looked at before each."""
+
+    def __init__(self, ingest: NaiveIngest, denials: int, look: Callable[[], str]) -> None:
+        super().__init__(ingest)
+        self._denials, self._look, self.seen = denials, look, list[str]()
+
+    @asynccontextmanager
+    async def connect(self, client_id: str) -> AsyncIterator[MemoryConnection]:
+        self.seen.append(self._look())
+        if len(self.seen) <= self._denials:
+            raise DeniedError("the broker refuses this client: put its password right")
+        async with super().connect(client_id) as connection:
+            yield connection
+
+
+def test_an_agent_that_is_denied_says_what_to_do_and_pauses_for_longer(tmp_path: Path) -> None:
+    plan = plan_of(items(15))
+    uplink = UplinkSettings(backoff_ms=100, refused_ms_max=1_000, denied_ms_max=5_000, resend_ms=1_000_000)
+    agents: list[Agent] = []
+    net = DenyingNet(NaiveIngest(plan), 8, lambda: agents[0].status().alarm)
+    chance = Highest()
+    store = SqliteSpool(tmp_path / "spool.sqlite")
+    agents.append(Agent(replace(SETTINGS, uplink=uplink), plan, store, net, RecordingClock(), chance))
+    assert run(agents[0].run())
+    says = "refused: the broker refuses this client: put its password right; records stay in the spool"
+    assert net.seen == ["", *[says] * 8]
+    assert [high for _, high in chance.ranges] == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+    assert agents[0].status().alarm == ""

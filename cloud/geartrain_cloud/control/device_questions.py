@@ -67,8 +67,8 @@ class DeviceQuestions:
         connector = Connector(self._clock, randomness, _BACKOFF)
 
         def lost(error: NetError) -> None:
-            if connector.is_news(error):
-                _LOG.warning("questions to devices: %s", printable(str(error)))
+            if news := connector.news(error):
+                _LOG.warning("questions to devices: %s", printable(news))
 
         async def session() -> None:
             async with net.connect(f"gear-control-asks-{randomness.token(4).hex()}") as connection:

@@ -18,7 +18,7 @@ from geartrain.concurrency.connecting import Backoff
 from geartrain.concurrency.many_senders import SenderGroup, SharedConnection
 from geartrain.control.sender import Cloned, DesiredSender, SenderPolicy, Standing, Store
 from geartrain.control.states import Reported
-from geartrain.errors import NetError, WireError
+from geartrain.errors import WireError
 from geartrain.ports import Clock, Connection, Incoming, Net, Randomness
 from geartrain.printable import printable
 from geartrain.wire.topics import desired_topic, parse_reported, reported_filter
@@ -133,8 +133,8 @@ class ControlLane(SenderGroup[DesiredSender, bytes]):
 
     # The connection
 
-    def _lost(self, error: NetError) -> None:
-        _LOG.warning("control lane: %s", printable(str(error)))
+    def _lost(self, why: str) -> None:
+        _LOG.warning("control lane: %s", printable(why))
 
     async def _serve(self, connection: Connection, device: str) -> None:
         sender, topic = self._senders[device], desired_topic(device)

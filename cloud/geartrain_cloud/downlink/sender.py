@@ -31,7 +31,7 @@ from geartrain.delivery.sender_events import (
     SendBatch,
     SendHello,
 )
-from geartrain.errors import NetError, WireError
+from geartrain.errors import WireError
 from geartrain.ports import Clock, Connection, Incoming, Net, Randomness
 from geartrain.ports.buggify import buggify
 from geartrain.printable import printable
@@ -92,8 +92,8 @@ def down_connection(
 ) -> SharedConnection:
     """The connection that the outboxes of all flows are sent over."""
 
-    def lost(error: NetError) -> None:
-        _LOG.warning("the way down: %s", error)
+    def lost(why: str) -> None:
+        _LOG.warning("the way down: %s", why)
 
     longest_s = (settings or SenderSettings()).backoff_ms_max / 1_000
     backoff = Backoff(_BACKOFF_S, longest_s)

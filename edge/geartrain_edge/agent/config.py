@@ -74,6 +74,7 @@ class _Uplink(_Section, frozen=True):
     backoff_ms: Positive = _DEFAULT.uplink.backoff_ms
     backoff_ms_max: Positive = _DEFAULT.uplink.backoff_ms_max
     refused_ms_max: Positive = _DEFAULT.uplink.refused_ms_max
+    denied_ms_max: Positive = _DEFAULT.uplink.denied_ms_max
     probe_ms_min: Positive = _DEFAULT.uplink.probe_ms_min
     trim_ms: Positive = _DEFAULT.uplink.trim_ms
     silence_ms: Positive = _DEFAULT.uplink.silence_ms

@@ -104,7 +104,8 @@ def _alarm(session: Session) -> str:
     low = DISK_IS_LOW if session.disk_is_low else ""
     waits, reads = session.intake.waits_for_time, session.intake.untimed.count
     unknown = f"{TIME_IS_UNKNOWN}: {reads} reads wait for it" if waits else ""
-    return session.uplink.alarm or session.uplink.held_why or low or unknown
+    uplink = session.uplink
+    return uplink.alarm or uplink.held_why or uplink.denied_why or low or unknown
 
 
 def write_status(path: Path, status: AgentStatus) -> None:

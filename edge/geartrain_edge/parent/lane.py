@@ -30,7 +30,7 @@ from geartrain.wire.topics import desired_topic, reported_topic
 
 _LOG = logging.getLogger("geartrain.parent")
 
-BACKOFF = Backoff(first_s=0.25, longest_s=30.0, refused_s=1.0)
+BACKOFF = Backoff(first_s=0.25, longest_s=30.0, refused_s=1.0, denied_s=60.0)
 SILENCE_S = 90.0
 """After so long in which nothing is heard it subscribes again: a broker may forget what it was asked for."""
 
@@ -222,8 +222,8 @@ class DeviceLane:
 
     def _lost(self, error: NetError) -> None:
         self.counters["connections_lost"] = self.counters.get("connections_lost", 0) + 1
-        if self._connector.is_news(error):
-            _LOG.warning("control lane of %s: %s", self._device, printable(str(error)))
+        if news := self._connector.news(error):
+            _LOG.warning("control lane of %s: %s", self._device, printable(news))
 
     async def _session(self) -> None:
         try:

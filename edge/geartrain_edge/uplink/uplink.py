@@ -132,7 +132,10 @@ class Uplink:
         self._sender = Sender(policy_of(settings), who.flow, standing, is_open=is_open)
         self._timer, self._pace = MovingTimer(effects.clock), Pace(settings.bytes_per_s_max)
         backoff = Backoff(
-            settings.backoff_ms / 1_000, settings.backoff_ms_max / 1_000, settings.refused_ms_max / 1_000
+            settings.backoff_ms / 1_000,
+            settings.backoff_ms_max / 1_000,
+            settings.refused_ms_max / 1_000,
+            settings.denied_ms_max / 1_000,
         )
         self._connector = Connector(effects.clock, effects.randomness, backoff)
         self._topic, self._ack_topic = up_topic(who.device, who.flow), ack_topic(who.device, who.flow)
@@ -171,6 +174,12 @@ class Uplink:
             f"ingest was told of another flow than this device runs: it does not take the {what}, which stay "
             "in the spool, and all behind them"
         )
+
+    @property
+    def denied_why(self) -> str:
+        """What to do where the broker denies this device a connection, "" where it does not."""
+        denied = self._connector.denied
+        return f"refused: {denied}; records stay in the spool" if denied else ""
 
     def alarmed(self, sentence: str) -> AlarmError:
         """Note and log an alarm; raise what is returned where it has to stop the agent."""
@@ -217,8 +226,8 @@ class Uplink:
 
     def _lost(self, error: NetError) -> None:
         self._counters.add("connections_lost")
-        if self._connector.is_news(error):
-            _LOG.warning("uplink of %s: %s", self._who.device, error)
+        if news := self._connector.news(error):
+            _LOG.warning("uplink of %s: %s", self._who.device, news)
 
     async def _session(self) -> None:
         client_id = f"gear-{self._who.device}-{self._who.flow}"

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import math
 import os
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -20,11 +21,23 @@ from typing import Any
 
 import aiomqtt
 
-from geartrain.errors import NetError
+from geartrain.errors import DeniedError, NetError
 from geartrain.ports.net import Incoming
 
 _LOG = logging.getLogger("geartrain.mqtt")
 
+_DENIALS = {
+    133: "have the broker accept its client id",
+    134: "put its user, its password or the broker's rules right",
+    135: "put its user, its password or the broker's rules right",
+}
+"""What to do, by the broker's answer to a connect; every other answer may pass by itself."""
+_ALERT = re.compile(r"ALERT_([A-Z_]*CERTIFICATE[A-Z_]*|UNKNOWN_CA|ACCESS_DENIED)")
+_CLOCK_CODES = frozenset({9, 10})
+"""OpenSSL's `X509_V_ERR_CERT_NOT_YET_VALID` and `X509_V_ERR_CERT_HAS_EXPIRED`."""
+_RECEIVE_FAILED = "failed to receive on socket: "
+_SEVERE = frozenset({0x04, 0x08})
+"""Paho's levels of a warning and an error."""
 INFLIGHT_MAX = 20
 INCOMING_MAX = 1_000
 INCOMING_BYTES_MAX = 32 << 20
@@ -150,7 +163,29 @@ class AiomqttNet:
             raise
         except (aiomqtt.MqttError, OSError, ValueError) as error:
             client.hang_up()
-            raise NetError(f"cannot connect to the broker at {self}: {error}") from None
+            raise self._not_connected(client, error) from None
+
+    def _not_connected(self, client: _Client, error: Exception) -> NetError:
+        """Why there is no connection: a `DeniedError` only by what the broker, or TLS, has said.
+
+        A broker that hangs up says nothing: it may be about to restart.
+        """
+        said, cause = f"cannot connect to the broker at {self}: ", error.__context__
+        code = getattr(error, "rc", None)
+        if advice := _DENIALS.get(getattr(code, "value", 0), ""):
+            return DeniedError(f"{said}it refuses this client ({code}): {advice}", str(code))
+        if found := _ALERT.search(f"{client.receive_failed} {cause}"):
+            alert = found[1].replace("_", " ").lower()
+            advice = "see whether it is still good, and get a new one if it was revoked"
+            return DeniedError(f"{said}it refuses this client's certificate ({alert}): {advice}", alert)
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            if cause.verify_code in _CLOCK_CODES:
+                advice = (
+                    "see whether the clock of this machine is right, or give the broker a new certificate"
+                )
+                return NetError(f"{said}{error}: {advice}")
+            return DeniedError(f"{said}{error}: see whether `ca` and the address are those of the broker")
+        return NetError(f"{said}{error}")
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -200,8 +235,9 @@ class MqttConnection:
         for code in granted:
             # MQTT 3.1.1 knows one refusal, 0x80, which aiomqtt hands over like a granted QoS.
             if (code if isinstance(code, int) else code.value) >= 0x80:
-                raise NetError(
-                    f"the broker at {self._broker} refuses the subscription to {topic_filter}: {code}"
+                raise DeniedError(
+                    f"the broker at {self._broker} refuses the subscription to {topic_filter} ({code}): have "
+                    "its access rules (ACL) allow that"
                 )
 
     async def incoming(self) -> AsyncIterator[Incoming]:
@@ -254,6 +290,20 @@ class _Client(aiomqtt.Client):
     """
 
     _is_given_up = False
+    receive_failed = ""
+    """What paho said of the last failure to receive, which it tells its log alone."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # Its logger tells each lost connection as an error, and so does whoever uses the connection.
+        self._client.disable_logger()
+        self._client.on_log = self._on_log
+
+    def _on_log(self, client: Any, userdata: Any, level: int, text: str) -> None:
+        if text.startswith(_RECEIVE_FAILED):
+            self.receive_failed = text.removeprefix(_RECEIVE_FAILED)
+        elif level in _SEVERE:
+            _LOG.warning("%s", text)
 
     def give_up(self) -> None:
         """Nobody waits for the connect any more: hang up as soon as there is a socket."""

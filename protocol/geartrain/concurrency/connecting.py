@@ -2,7 +2,8 @@
 
 Used by the agent's uplink, ingest and the outbox's sender. Guarantees: the pause is drawn at random from the
 whole range (full jitter), so that a fleet does not come back at once. The range doubles with each failure up
-to a bound. A cancellation always ends the loop, even where the session hides it behind a `NetError`.
+to a bound, which is a longer one where the client is denied: trying soon again is of no use there. A
+cancellation always ends the loop, even where the session hides it behind a `NetError`.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from typing import Any
 import msgspec
 
 from geartrain.concurrency.groups import first_of
-from geartrain.errors import NetError
+from geartrain.errors import DeniedError, NetError
 from geartrain.ports import Clock, Randomness
 
 STEADY_S = 5.0
 """A connection that held for so many seconds was a good one."""
-SAID_S = 60.0
-"""How long the same words about a connection are not said again."""
+SAID_S, SAID_S_MAX = 60.0, 3_600.0
+"""How long the same reason is not said again: doubled each time, up to the second."""
+_REASONS_MAX = 8
 _DOUBLINGS_MAX = 20
 
 
@@ -28,12 +30,22 @@ class Backoff(msgspec.Struct, frozen=True):
     """The pauses before a new connection, in seconds.
 
     first_s: the longest pause after a good connection, doubled by each failure; longest_s: the bound;
-    refused_s: the bound where a connection was refused at once, which costs nobody much.
+    refused_s: the bound where a connection was refused at once, which costs nobody much; denied_s: the bound
+    where this client was denied, None where that is like any other refusal.
     """
 
     first_s: float
     longest_s: float
     refused_s: float = float("inf")
+    denied_s: float | None = None
+
+
+class _Said(msgspec.Struct):
+    """A reason that the log was told of. unsaid: how often it came since."""
+
+    at_s: float
+    unsaid: int = 0
+    silence_s: float = SAID_S
 
 
 class Connector:
@@ -43,18 +55,30 @@ class Connector:
         self._clock, self._randomness, self._backoff = clock, randomness, backoff
         self.is_connected = False
         self._is_good, self._failures = False, 0
-        self._said, self._said_s = "", 0.0
+        self._denied, self._said = "", dict[str, _Said]()
 
-    def is_news(self, error: NetError) -> bool:
-        """Whether a log should tell of it: the last one told was another, or a minute ago.
+    @property
+    def denied(self) -> str:
+        """Why the last connection was denied; empty where it was not, or there is one."""
+        return "" if self.is_connected else self._denied
 
-        A device whose broker is gone tries again every second, for days.
+    def news(self, error: NetError) -> str:
+        """What a log should tell of it: a new reason at once, the same one later and with its number.
+
+        Empty for nothing. A device whose broker is gone tries again every second, for days.
         """
-        now_s = self._clock.monotonic_s()
-        if str(error) == self._said and now_s - self._said_s < SAID_S:
-            return False
-        self._said, self._said_s = str(error), now_s
-        return True
+        now_s, said = self._clock.monotonic_s(), self._said.get(error.reason)
+        if said is None:
+            if len(self._said) >= _REASONS_MAX:
+                del self._said[next(iter(self._said))]
+            self._said[error.reason] = _Said(now_s)
+            return str(error)
+        said.unsaid, since_s = said.unsaid + 1, now_s - said.at_s
+        if since_s < said.silence_s:
+            return ""
+        times = f" ({said.unsaid} times in {since_s:.0f} s)" if said.unsaid > 1 else ""
+        self._said[error.reason] = _Said(now_s, 0, min(2 * said.silence_s, SAID_S_MAX))
+        return f"{error}{times}"
 
     def succeeded(self) -> None:
         """The other side has answered: the next pause is a short one."""
@@ -66,20 +90,27 @@ class Connector:
         """Run the session, forever; `lost` hears why each one ended. Raises what is no `NetError`."""
         while True:
             self._is_good, began_s = False, self._clock.monotonic_s()
-            was_refused = True
+            was_refused, error = True, None
             try:
                 if (error := await broken(session())) is not None:
                     lost(error)
             finally:
                 was_refused, self.is_connected = not self.is_connected, False
+                self._denied = self._denied if was_refused else ""
             took_s = self._clock.monotonic_s() - began_s
+            self._denied = str(error) if isinstance(error, DeniedError) else ""
+            if not was_refused:
+                for said in self._said.values():
+                    said.silence_s = SAID_S  # what comes after a connection is another trouble
             self._is_good = self._is_good or (not was_refused and took_s >= STEADY_S)
             await self._clock.sleep(self._pause_s(is_quick_refusal=was_refused and took_s < STEADY_S))
 
     def _pause_s(self, *, is_quick_refusal: bool) -> float:
         self._failures = 0 if self._is_good else min(self._failures + 1, _DOUBLINGS_MAX)
         bound_s = self._backoff.longest_s
-        if is_quick_refusal:
+        if self._denied and self._backoff.denied_s is not None:
+            bound_s = self._backoff.denied_s
+        elif is_quick_refusal:
             bound_s = min(bound_s, self._backoff.refused_s)
         return self._randomness.uniform(0, min(self._backoff.first_s * 2**self._failures, bound_s))
 

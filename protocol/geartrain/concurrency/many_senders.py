@@ -78,10 +78,10 @@ class SharedConnection:
         backoff: Backoff,
         name: str,
         group_of: Callable[[str], str],
-        lost: Callable[[NetError], None],
+        lost: Callable[[str], None],
     ) -> None:
         """`name`: what its client ids begin with; `group_of`: the name of the group that a topic is for (""
-        for none); `lost`: hears why connections ended, the same words once a minute.
+        for none); `lost`: hears why connections ended, the same reason seldom.
         """
         self._net, self._randomness, self._name = net, randomness, name
         self._group_of, self._heard_lost = group_of, lost
@@ -102,8 +102,8 @@ class SharedConnection:
 
     def _lost(self, error: NetError) -> None:
         self.counters["connections_lost"] += 1
-        if self._connector.is_news(error):
-            self._heard_lost(error)
+        if news := self._connector.news(error):
+            self._heard_lost(news)
 
     async def _session(self) -> None:
         async with self._net.connect(f"{self._name}-{self._randomness.token(4).hex()}") as connection:

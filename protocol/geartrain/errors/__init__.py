@@ -71,6 +71,15 @@ class FencedError(LedgerError):
 class NetError(GeartrainError):
     """The connection to the broker failed or was refused; retried with backoff by the callers."""
 
+    def __init__(self, text: str, reason: str = "") -> None:
+        """`reason`: what stays the same where the text does not."""
+        super().__init__(text)
+        self.reason = reason or text
+
+
+class DeniedError(NetError):
+    """The broker is there and does not accept this client, or it the broker: a person has to see to that."""
+
 
 class DiskError(GeartrainError):
     """A file could not be written, made durable or read; names the file."""

@@ -19,6 +19,7 @@ from geartrain_simulation.checkers import ViolationError
 from geartrain_simulation.fleet.bundle_fleet import BundleFleet
 from geartrain_simulation.fleet.claiming_fleet import ClaimingFleet
 from geartrain_simulation.fleet.crossing_fleet import CrossingFleet
+from geartrain_simulation.fleet.denied_fleet import DeniedFleet
 from geartrain_simulation.fleet.down_fleet import DownFleet
 from geartrain_simulation.fleet.fleet import Fleet, Outcome
 from geartrain_simulation.fleet.floor_fleet import FloorFleet
@@ -54,6 +55,7 @@ WORLDS: dict[str, Callable[[int], Simulated]] = {
     "bundles": BundleFleet,
     "programs": ProgramFleet,
     "floor": FloorFleet,
+    "denied": DeniedFleet,
     "crossing": CrossingFleet,
     "leaving": LeavingFleet,
     "claiming": ClaimingFleet,

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from geartrain.errors import NetError
+from geartrain.errors import DeniedError, NetError
 from geartrain.ports import Incoming
 from geartrain_simulation.machine.faults import Faults
 from geartrain_simulation.machine.trace import short_digest
@@ -93,6 +93,11 @@ class SimBroker:
         self._sessions: dict[str, Session] = {}
         self._down_until_s = 0.0
         self._cut_until_s: dict[str, float] = {}
+        self._denied_until_s: dict[str, float] = {}
+        self.denied_s: dict[str, list[float]] = {}
+        """By node, when it was denied a connection."""
+        self.tried_s: dict[str, float] = {}
+        """By node, when it last tried to connect."""
         self._silent_until_s: dict[tuple[str, str], float] = {}
         self._retained: dict[str, bytes] = {}
         self.inbox_max = INBOX_MAX
@@ -114,6 +119,13 @@ class SimBroker:
         self._cut_until_s[node] = self.world.loop.time() + for_s
         for session in self._sessions_of(node):
             self._drop_session(session, "the network was cut")
+
+    def deny(self, node: str, for_s: float) -> None:
+        """Break the node's connections, and do not accept it for `for_s`, as one that is revoked."""
+        self._note("deny", f"{node} {for_s:.3f}")
+        self._denied_until_s[node] = self.world.loop.time() + for_s
+        for session in self._sessions_of(node):
+            self._drop_session(session, "the broker was told of what is revoked")
 
     def silence(self, node: str, for_s: float, ways: tuple[str, ...] = ("up", "down")) -> None:
         """Lose all that the node publishes (up) or should receive (down) for `for_s`, and let nobody
@@ -157,11 +169,15 @@ class SimBroker:
 
     def open(self, process: Process, client_id: str) -> Session:
         """A session for a client; one of the same id is thrown out. Raises `NetError` without a way."""
-        now = self.world.loop.time()
+        now, node = self.world.loop.time(), process.node.name
+        self.tried_s[node] = now
         if now < self._down_until_s:
             raise NetError("the broker does not answer")
-        if now < self._cut_until_s.get(process.node.name, 0.0):
+        if now < self._cut_until_s.get(node, 0.0):
             raise NetError("the network is unreachable")
+        if now < self._denied_until_s.get(node, 0.0):
+            self.denied_s.setdefault(node, []).append(now)
+            raise DeniedError("the broker does not accept this client")
         former = self._sessions.get(client_id)
         if former is not None:
             self._drop_session(former, f"another client took the id {client_id}")

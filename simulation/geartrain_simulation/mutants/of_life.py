@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from geartrain.concurrency.connecting import Connector
 from geartrain.delivery.sender import Sender
 from geartrain.records.event_time import START_OF_TIME
 from geartrain_cloud.ingest import upkeep
@@ -24,6 +25,8 @@ from geartrain_cloud.ports import AckCursor
 from geartrain_edge.sources.intake import Intake
 from geartrain_edge.spool.disk_floor import DiskFloor
 from geartrain_edge.spool.shedding import Shedder
+from geartrain_edge.uplink.uplink import Uplink
+from geartrain_simulation.fleet.denied_fleet import DeniedFleet
 from geartrain_simulation.fleet.devices import Device
 from geartrain_simulation.fleet.fleet import Fleet
 from geartrain_simulation.fleet.floor_fleet import FloorFleet
@@ -128,6 +131,44 @@ def _floor_asked_once(patches: Patches) -> None:
 def floor(seed: int) -> None:
     """A run in which disks are low for a while."""
     FloorFleet(seed).run()
+
+
+# Of devices that the broker does not accept
+
+
+def _denied_as_often_as_refused(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def pause(connector: Connector, *, is_quick_refusal: bool) -> float:
+            denied, connector._denied = connector._denied, ""
+            found = float(right(connector, is_quick_refusal=is_quick_refusal))
+            connector._denied = denied
+            return found
+
+        return pause
+
+    patches.replace(Connector, "_pause_s", make)
+
+
+def _denied_without_a_bound(patches: Patches) -> None:
+    """It pauses ever longer, and does not come back within its bound."""
+
+    def make(right: Any) -> Any:
+        def pause(connector: Connector, *, is_quick_refusal: bool) -> float:
+            found = float(right(connector, is_quick_refusal=is_quick_refusal))
+            return found * 2.0**connector._failures if connector._denied else found
+
+        return pause
+
+    patches.replace(Connector, "_pause_s", make)
+
+
+def _denial_not_said(patches: Patches) -> None:
+    patches.replace(Uplink, "denied_why", lambda right: property(lambda uplink: ""))
+
+
+def denied(seed: int) -> None:
+    """A run in which the broker does not accept devices for a while."""
+    DeniedFleet(seed).run()
 
 
 # Of devices out of reach, and of partitions
@@ -238,6 +279,9 @@ OF_LIFE = (
     Mutant("dropped seq counted though durable", _dropped_seq_counted_though_durable),
     Mutant("floor not asked", _floor_not_asked, floor),
     Mutant("floor asked once", _floor_asked_once, floor),
+    Mutant("denied as often as refused", _denied_as_often_as_refused, denied),
+    Mutant("denied without a bound", _denied_without_a_bound, denied),
+    Mutant("denial not said", _denial_not_said, denied),
     Mutant("excluded device not readmitted", _excluded_device_not_readmitted),
     Mutant("readmitted device sets the clock back", _readmitted_device_sets_the_clock_back),
     Mutant("advance entry missing", _advance_entry_missing),

@@ -1,0 +1,121 @@
+"""Whom a real broker does not accept says why and comes back; a restart of the broker denies nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from geartrain.adapters.mqtt import AiomqttNet
+from geartrain.adapters.system import SystemClock, SystemRandomness
+from geartrain.concurrency.connecting import Connector
+from geartrain.errors import DeniedError, NetError
+from geartrain.ports import Net
+from geartrain.wire.topics import ack_topic
+from geartrain_cloud.broker import free_port
+from geartrain_cloud.certs import DEVICE
+from geartrain_edge.parent.lane import BACKOFF
+from tests.security.fleet import Secured, secured, start, stop
+from tests.waiting import WAIT_S
+
+pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
+
+CLIENTS, RESTARTS = 20, 3
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Secured]:
+    with secured(tmp_path) as found:
+        yield found
+
+
+class Client:
+    """Keeps a connection as a device does. `errors`: why the former ones ended."""
+
+    def __init__(self, net: Net, device: str) -> None:
+        self._net, self._device = net, device
+        self.connector = Connector(SystemClock(), SystemRandomness(), BACKOFF)
+        self.errors: list[NetError] = []
+        self.connected = asyncio.Event()
+        self.task = asyncio.create_task(self.connector.stay(self._session, self.errors.append))
+
+    async def _session(self) -> None:
+        try:
+            async with self._net.connect("client") as connection:
+                await connection.subscribe(ack_topic(self._device, "stocks"))
+                self.connector.is_connected = True
+                self.connected.set()
+                async for _ in connection.incoming():
+                    pass
+        finally:
+            self.connected.clear()
+
+
+def test_a_restart_of_the_broker_denies_none_of_its_clients(broker: Secured) -> None:
+    async def story() -> list[NetError]:
+        clients = [Client(broker.net(DEVICE, f"d{1 + number % 2}"), "d1") for number in range(CLIENTS)]
+        for _ in range(RESTARTS):
+            for client in clients:
+                await client.connected.wait()
+            await asyncio.to_thread(broker.reload)
+        for client in clients:
+            await client.connected.wait()
+            client.task.cancel()
+        await asyncio.gather(*(client.task for client in clients), return_exceptions=True)
+        return [error for client in clients for error in client.errors]
+
+    async def limited() -> list[NetError]:
+        async with asyncio.timeout(WAIT_S):
+            return await story()
+
+    errors = asyncio.run(limited())
+    assert len(errors) >= CLIENTS * RESTARTS
+    assert [str(error) for error in errors if isinstance(error, DeniedError)] == []
+
+
+def passwords(folder: Path, **known: str) -> None:
+    """mosquitto's file of passwords."""
+    lines = []
+    for user, password in known.items():
+        salt, turns = b"salt" * 3, 101
+        hashed = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, turns)
+        parts = [str(turns), base64.b64encode(salt).decode(), base64.b64encode(hashed).decode()]
+        lines.append(f"{user}:$7${'$'.join(parts)}\n")
+    (folder / "passwords").write_text("".join(lines))
+    (folder / "passwords").chmod(0o600)
+
+
+def test_a_device_whose_password_is_put_right_comes_back(tmp_path: Path) -> None:
+    port = free_port()
+    passwords(tmp_path, d1="another")
+    lines = (f"listener {port} 127.0.0.1", "allow_anonymous false", f"password_file {tmp_path}/passwords")
+    (tmp_path / "mosquitto.conf").write_text("\n".join((*lines, "user root", "")))
+    process = start(tmp_path, port)
+
+    async def story() -> None:
+        nonlocal process
+        client = Client(AiomqttNet("127.0.0.1", port, username="d1", password="right"), "d1")
+        while len(client.errors) < 2:  # noqa: ASYNC110 - it tries again by itself
+            await asyncio.sleep(0.05)
+        assert all(isinstance(error, DeniedError) for error in client.errors)
+        assert "put its user, its password" in client.connector.denied
+        stop(process)
+        passwords(tmp_path, d1="right")
+        process = start(tmp_path, port)
+        await client.connected.wait()
+        assert client.connector.denied == ""
+        client.task.cancel()
+        await asyncio.gather(client.task, return_exceptions=True)
+
+    async def limited() -> None:
+        async with asyncio.timeout(WAIT_S):
+            await story()
+
+    try:
+        asyncio.run(limited())
+    finally:
+        stop(process)
