@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 from geartrain_cloud.control.server import listen, make_app
-from geartrain_cloud.control.streaming import STREAMS_MAX, STREAMS_OF_TOKEN_MAX, Streams
+from geartrain_cloud.control.streaming import HEARTBEAT_S, STREAMS_MAX, STREAMS_OF_TOKEN_MAX, Streams
 from geartrain_cloud.control_store import events
 from geartrain_cloud.control_store.errors import ConflictError
 from geartrain_cloud.control_store.model import (
@@ -406,6 +406,50 @@ class Heard(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.anything.set()
+
+
+async def quiet_app(folder: Path) -> tuple[int, float]:
+    """How often the place alone was sent to who follows an app of which nothing is told, while all is told
+    of another one every five seconds of a clock that the test moves; and how far that was moved.
+    """
+    now, beats = [100.0], list[bytes]()
+    store, audit = ControlStore(folder / "control.sqlite", lambda: 1), AuditLog(folder / "audit", lambda: 1)
+    streams = Streams(store.events, dict, store.bearers.check, now_s=lambda: now[0])
+    app = make_app(partial(store.bearers.look, own="own"), lambda _: None, audit, [streams])
+    app.on_shutdown.append(streams.end)
+    runner, port = await listen(app, ControlSection())
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+    async def read() -> None:
+        async for line in reader:
+            beats.extend([line] * (before[0].startswith(b"id:") and line == b"\n"))
+            before[0] = line
+
+    before, reading = [b""], asyncio.create_task(read())
+    try:
+        path = "/api/v1/events?app=quiet&after=0"
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer own\r\n\r\n".encode())
+        for _ in range(ROUNDS_MAX):
+            await asyncio.sleep(0.1)
+            if len(beats) >= BEATS:
+                break
+            now[0] += 5
+            store.events.note("app", "busy", "", {"why": "more"})
+        return len(beats), now[0] - 100
+    finally:
+        reading.cancel()
+        writer.close()
+        await runner.cleanup()
+        store.close()
+        audit.close()
+
+
+BEATS, ROUNDS_MAX = 4, 600
+
+
+def test_who_follows_a_quiet_app_hears_that_control_is_there_while_others_are_busy(tmp_path: Path) -> None:
+    beats, passed_s = asyncio.run(quiet_app(tmp_path))
+    assert BEATS <= beats <= passed_s / HEARTBEAT_S
 
 
 async def slow_reader(folder: Path) -> bytes:

@@ -38,7 +38,7 @@ STREAMS_MAX, STREAMS_OF_TOKEN_MAX = 32, 8
 """Clients that follow at a time, in all and by one token."""
 PAGE = 100
 HEARTBEAT_S = 15.0
-"""After so long without an event the place alone is sent, by which both ends see that the other is there."""
+"""Where nothing was sent for so long the place alone is, by which both ends see that the other is there."""
 WRITE_S = 30.0
 LEAVE_S = 5.0
 """For how long the reason of an end waits for a connection that takes nothing."""
@@ -58,12 +58,13 @@ class _SlowError(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Follower:
-    """Who follows, up to which event, and whether there may be more."""
+    """Who follows, up to which event, when something was last sent, and whether there may be more."""
 
     request: web.Request
     bearer: Bearer
     app: str
     after: int
+    written_s: float
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -85,11 +86,13 @@ class Streams:
         write_s: float = WRITE_S,
         leave_s: float = LEAVE_S,
         processes: Callable[[], Mapping[str, Any]] = dict,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """hosted: what the Spark host says of each instance; check: raises `UnauthorizedError` where a token
         is no longer good; heartbeat_s, write_s, leave_s: seconds, as the constants have them; processes: what
-        `gear up` says of each.
+        `gear up` says of each; now_s: by which it is known how long nothing was sent.
         """
+        self._now_s = now_s
         self._processes = processes
         self._events, self._hosted, self._check = events, hosted, check
         self._heartbeat_s, self._write_s, self._leave_s = heartbeat_s, write_s, leave_s
@@ -123,7 +126,7 @@ class Streams:
         bearer, asked = caller_of(request), query_of(request, EventsQuery)
         if asked.app:
             check_app_of(bearer, check_app(asked.app))
-        one = _Follower(request, bearer, bearer.app or asked.app, self._after(request, asked))
+        one = _Follower(request, bearer, bearer.app or asked.app, self._after(request, asked), self._now_s())
         self._check_room(bearer)
         self._followers.add(one)
         response = web.StreamResponse(headers={"Content-Type": MEDIA, "X-Accel-Buffering": "no"})
@@ -166,25 +169,21 @@ class Streams:
     async def _send(self, response: web.StreamResponse, one: _Follower) -> str:
         """Send what is there, and what comes, until the stream ends; why it does."""
         try:
-            await self._write(response, [self._sign("begin", one)])
+            await self._write(response, one, [self._sign("begin", one)])
             while not self._is_closed:
                 self._check(one.bearer)
                 one.news.clear()
                 begin, newest = self._events.begin, self._events.newest
                 if not begin <= one.after <= newest:
                     one.after = begin if one.after < begin else newest
-                    await self._write(response, [self._sign("missed", one)])
+                    await self._write(response, one, [self._sign("missed", one)])
                 found, one.after = self._events.after(one.after, PAGE, one.app)
                 if found:
-                    await self._write(response, found)
+                    await self._write(response, one, found)
                 if one.after < self._events.newest:
                     await asyncio.sleep(0)  # whoever reads much lets others go on
                     continue
-                try:
-                    await asyncio.wait_for(one.news.wait(), self._heartbeat_s)
-                    await asyncio.sleep(TOGETHER_S)
-                except TimeoutError:
-                    await self._write_bytes(response, f"id: {one.after}\n\n".encode())
+                await self._rest(response, one)
         except UnauthorizedError as error:
             return str(error)
         except StoreError as error:
@@ -199,6 +198,15 @@ class Streams:
             return f"this connection took nothing for {self._write_s:g} s: follow again, and read faster"
         return "the platform's control ends: follow again when it is back"
 
+    async def _rest(self, response: web.StreamResponse, one: _Follower) -> None:
+        """Wait until there may be more; what comes may be other apps' alone, and nothing that is sent."""
+        due_s = one.written_s + self._heartbeat_s
+        with suppress(TimeoutError):
+            await asyncio.wait_for(one.news.wait(), max(due_s - self._now_s(), 0))
+            await asyncio.sleep(TOGETHER_S)
+        if self._now_s() >= due_s:
+            await self._write_bytes(response, one, f"id: {one.after}\n\n".encode())
+
     async def _leave(self, response: web.StreamResponse, one: _Follower, why: str) -> None:
         """Say why a stream ends, as far as the connection takes it, and hang up where it does not."""
         try:
@@ -212,14 +220,15 @@ class Streams:
         """What is no change: of the stream itself."""
         return Event(one.after, self._events.now_us, kind, "", "", said or {})
 
-    async def _write(self, response: web.StreamResponse, events: list[Event]) -> None:
-        await self._write_bytes(response, _lines(events))
+    async def _write(self, response: web.StreamResponse, one: _Follower, events: list[Event]) -> None:
+        await self._write_bytes(response, one, _lines(events))
 
-    async def _write_bytes(self, response: web.StreamResponse, content: bytes) -> None:
+    async def _write_bytes(self, response: web.StreamResponse, one: _Follower, content: bytes) -> None:
         try:
             await asyncio.wait_for(response.write(content), self._write_s)
         except TimeoutError:
             raise _SlowError from None
+        one.written_s = self._now_s()
 
 
 def _lines(events: list[Event]) -> bytes:
