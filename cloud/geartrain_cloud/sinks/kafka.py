@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -40,9 +40,13 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("geartrain.sinks")
 
+T = TypeVar("T")
+
 BYTES_MAX = 1_000_000
 """What one message may take, as librdkafka and Kafka have it by default; property `message.max.bytes`."""
 _AWAY_S_MAX = 60.0
+_TURN_S = 0.5
+"""How long the first call lasts before it is heard whether a broker refuses the user; doubled each time."""
 _ATTEMPTS = 3
 _TRANSACTION_MS = 300_000
 """How long the cluster waits for an open transaction of a query that does not come back."""
@@ -219,8 +223,6 @@ class Cluster:
                 raise self._failed(query, error) from None
 
     def _transact(self, producer: Producer, query: str, mark: Mark | None, messages: list[Said]) -> None:
-        from confluent_kafka import KafkaException
-
         producer.poll(0)  # what was said of before
         self._trouble.clear()
         self._is_refused = False
@@ -229,15 +231,7 @@ class Cluster:
             self._produce(producer, said)
         value = None if mark is None else _mark_bytes(mark)
         self._produce(producer, Said(self.way.marks, self._key(query), value), 0)  # type: ignore[arg-type]
-        deadline = time.monotonic() + _AWAY_S_MAX
-        while True:
-            try:
-                producer.commit_transaction(max(1.0, deadline - time.monotonic()))
-                return
-            except KafkaException as raised:
-                error: KafkaError = raised.args[0]
-                if not error.retriable() or time.monotonic() > deadline:
-                    raise
+        self._in_turns(producer, producer.commit_transaction)
 
     def _produce(self, producer: Producer, said: Said, partition: int = -1) -> None:
         def delivered(error: KafkaError | None, _: Message) -> None:
@@ -270,10 +264,30 @@ class Cluster:
         if error.code() == error._AUTHENTICATION:  # noqa: SLF001 - it has no other name
             self._is_refused = True
 
+    def _in_turns(self, client: Any, ask: Callable[[float], T]) -> T:
+        """Ask for so long at a time, ever longer, and hear between whether the user is refused.
+
+        A call of librdkafka would wait for the whole time, and then say that it timed out.
+        """
+        from confluent_kafka import KafkaException
+
+        deadline, turn_s = time.monotonic() + _AWAY_S_MAX, _TURN_S
+        while True:
+            try:
+                return ask(min(turn_s, max(deadline - time.monotonic(), _TURN_S)))
+            except KafkaException as raised:
+                client.poll(0)
+                error: KafkaError = raised.args[0]
+                is_late = error.code() in (error._TIMED_OUT, error._TRANSPORT)  # noqa: SLF001
+                is_over = error.txn_requires_abort() or not (is_late or error.retriable())
+                if self._is_refused or is_over or time.monotonic() > deadline:
+                    raise
+                turn_s *= 2
+
     def _open(self, query: str) -> None:
         from confluent_kafka import KafkaException, Producer
 
-        self._is_refused, producer = False, None
+        self._is_refused = False
         try:
             producer = Producer(
                 {
@@ -285,12 +299,10 @@ class Cluster:
                     "error_cb": self._heard,
                 }
             )
-            producer.init_transactions(_AWAY_S_MAX)
+            self._in_turns(producer, producer.init_transactions)
             self._make_marks()
             self._marks[query] = self._read_mark(query)
         except KafkaException as raised:
-            if producer is not None:
-                producer.poll(0)
             raise self._failed(query, raised.args[0]) from None
         self._producers[query] = producer
 
@@ -303,16 +315,22 @@ class Cluster:
         if self._has_marks():
             return
         topic = NewTopic(self.way.marks, 1, config={"cleanup.policy": "compact"})
-        given: dict[str, Any] = {**self._properties(), "bootstrap.servers": self.way.brokers}
+        given: dict[str, Any] = {
+            "log_level": "2",
+            **self._properties(),
+            "bootstrap.servers": self.way.brokers,
+        }
         given["error_cb"] = self._heard
         admin = AdminClient(given)
         try:
-            admin.create_topics([topic], request_timeout=_AWAY_S_MAX)[self.way.marks].result()
-        except KafkaException as raised:
-            admin.poll(0)
-            error: KafkaError = raised.args[0]
+            making = admin.create_topics([topic], request_timeout=_AWAY_S_MAX)[self.way.marks]
+            while not (making.done() or self._is_refused):
+                admin.poll(0.1)
             if self._is_refused:
-                raise self._failed("", error) from None
+                raise TableError(refused_user(self.way.brokers))
+            making.result()
+        except KafkaException as raised:
+            error: KafkaError = raised.args[0]
             if error.code() != error.TOPIC_ALREADY_EXISTS:
                 raise TableError(
                     f"Kafka at {self.way.brokers} has no topic {self.way.marks}, and it cannot be made "
@@ -339,10 +357,9 @@ class Cluster:
     def _has_marks(self) -> bool:
         reader = self._reader()
         try:
-            found = reader.list_topics(self.way.marks, _AWAY_S_MAX).topics[self.way.marks]
-            return found.error is None
+            listed = self._in_turns(reader, partial(reader.list_topics, self.way.marks))
+            return listed.topics[self.way.marks].error is None
         finally:
-            reader.poll(0)
             reader.close()
 
     def _read_mark(self, query: str) -> Mark | None:
@@ -358,7 +375,7 @@ class Cluster:
         deadline = time.monotonic() + _AWAY_S_MAX
         try:
             reader.assign([TopicPartition(self.way.marks, 0, OFFSET_BEGINNING)])
-            while time.monotonic() < deadline:
+            while time.monotonic() < deadline and not self._is_refused:
                 for message in reader.consume(1_000, 1.0):
                     error = message.error()
                     if error is None:
