@@ -105,7 +105,9 @@ class History(Source[T]):
     def check_files(self, step: str, out: type[T]) -> None:
         """Raise `SourceError` where a file cannot be records of this type at all."""
         for path in self.files:
-            self._reader(path, step, out)
+            reader = self._reader(path, step, out)
+            if isinstance(reader, JsonReader):
+                reader.check()
 
     def _past(self, device: str, step: str, out: type[T]) -> Split:
         """The rows of all files as one split."""

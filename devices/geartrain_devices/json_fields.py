@@ -140,6 +140,19 @@ class JsonFields:
             raise ValueError(wrong[0][1])
         return time_us, fitting[0]
 
+    def lacking(self, documents: Sequence[Any]) -> str:
+        """The path that a record needs and none of the documents has, "" where each is in one of them.
+
+        A record needs the time, and each field that has no default and takes no null.
+        """
+        needed = [self._time_path] if self._time_path else []
+        needed += [
+            path
+            for field, (name, path, _) in zip(self._codec.schema.fields, self._fields, strict=True)
+            if name not in self._defaults and not field.optional
+        ]
+        return next((_text(path) for path in needed if not any(_is_in(one, path) for one in documents)), "")
+
     def columns(self, record: Any) -> list[Any]:
         """A record in its normal form as plain values, one a field: what can be sorted on disk."""
         return [column[0] for column in self._codec.to_columns([record])]
@@ -189,6 +202,15 @@ def _at(document: Any, path: Path) -> Any:
         else:
             document = document.get(step) if isinstance(document, dict) else None
     return document
+
+
+def _is_in(document: Any, path: Path) -> bool:
+    """Whether a document has something at `path`, if only null."""
+    *above, last = path
+    found = _at(document, tuple(above))
+    if isinstance(last, int):
+        return isinstance(found, list) and last < len(found)
+    return isinstance(found, dict) and last in found
 
 
 def _text(path: Path) -> str:

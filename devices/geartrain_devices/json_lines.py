@@ -9,8 +9,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import field
+from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
@@ -25,6 +26,9 @@ T = TypeVar("T")
 
 
 _BOM = b"\xef\xbb\xbf"
+HEAD_DOCUMENTS = 100
+"""By so many it is judged whether a file lacks a field."""
+_NAMES_MAX = 20
 
 
 class JsonLines(FileReplay[T]):
@@ -53,7 +57,7 @@ class JsonLines(FileReplay[T]):
             raise SourceError(f'source {step}: set time = "PATH", where each line has its event time')
         fields = JsonFields(f"source {step}", out, self.time, self.time_unit, self.fields)
         reader = JsonReader(self.path, fields)
-        open_text(self.path).close()  # a file that is not there is an error now, not at the first read
+        reader.check()  # a file that is not there is an error now, not at the first read
         return [self.split(device, step, reader)]
 
 
@@ -63,12 +67,28 @@ class JsonReader(msgspec.Struct, frozen=True):
     path: str
     fields: JsonFields
 
+    def check(self) -> None:
+        """Raise `SourceError` where the file cannot be read, or its first documents all lack what a record
+        needs: each of its lines would be a dead letter.
+        """
+        head = [found for _, raw in islice(self._opened(), HEAD_DOCUMENTS) if (found := _document(raw))]
+        if head and (lacking := self.fields.lacking(head)):
+            names = dict.fromkeys(name for one in head for name in one)
+            has = ", ".join(repr(name) for name in islice(names, _NAMES_MAX))
+            raise SourceError(
+                f"file {self.path} has no {lacking!r}, which a record needs, in its first documents; they "
+                f"have {has}"
+            )
+
     def rows(self) -> Iterator[RecordedRow | None]:
         """One of each line that is not blank."""
+        for number, raw in self._opened():
+            yield self._row(number, raw)
+
+    def _opened(self) -> Iterator[tuple[int, bytes]]:
         try:
             with open_text(self.path) as file:
-                for number, raw in _lines(file):
-                    yield self._row(number, raw)
+                yield from _lines(file)
         except (OSError, EOFError, zlib.error) as error:
             raise SourceError(f"file {self.path} cannot be read: {said(error)}") from None
 
@@ -86,6 +106,15 @@ class JsonReader(msgspec.Struct, frozen=True):
     def record(self, columns: list[object]) -> object:
         """The record of a row's columns."""
         return self.fields.record(columns)
+
+
+def _document(raw: bytes) -> dict[str, Any]:
+    """The document of a line, an empty one where it is none."""
+    try:
+        found = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

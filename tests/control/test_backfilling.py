@@ -269,6 +269,12 @@ def test_what_cannot_be_is_one_sentence_and_changes_nothing(world: World) -> Non
     assert "is read in the cloud" in world.refusal(name, device="cloud-1")
     assert "cannot be one history" in world.refusal(name, name.replace(".csv", ".jsonl"))
     assert "has no column 'at'" in world.refusal(name, time="at")
+    rows: dict[str, Any] = {"time": [1.0, 2.0], "sensor": ["a", "b"]}
+    lacking = json.dumps({name: values[0] for name, values in rows.items()}).encode()
+    found = hashlib.sha256(lacking).hexdigest()
+    for name, content in (parquet(rows), (f"{found}.jsonl", lacking)):
+        world.put(content, name)
+        assert "has no 'celsius', which a record needs" in world.refusal(name)
     assert "is named by the SHA-256" in world.refusal("history.csv")
     assert world.app().device_options == {}
 

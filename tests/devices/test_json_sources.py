@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import random
+import re
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -20,7 +21,7 @@ from geartrain.source import Batch, Split
 from geartrain.testing import run_flow
 from geartrain_devices.csv_replay import CsvReplay
 from geartrain_devices.directory import CsvDirectory, JsonLinesDirectory
-from geartrain_devices.json_lines import JsonLines
+from geartrain_devices.json_lines import HEAD_DOCUMENTS, JsonLines
 from geartrain_devices.simulated import SimulatedSensor
 from tests.devices.prices import replay, write
 
@@ -49,6 +50,46 @@ def opened(source: Source[Any], kind: type[Any]) -> Split:
 
 def lines(*documents: Any) -> str:
     return "".join(d if isinstance(d, str) else json.dumps(d) + "\n" for d in documents)
+
+
+AT = {"time": 1}
+
+
+@pytest.mark.parametrize(
+    ("documents", "paths", "lacking"),
+    [
+        ([{"time": 1, "sensor": "a"}], {}, "celsius"),
+        ([{"sensor": "a", "celsius": 1}, {"at": 1, "sensor": "b", "celsius": 2}], {}, "time"),
+        ([{**AT, "sensor": "a", "was": {"n": 1}}], {"celsius": "was.celsius"}, "was.celsius"),
+        ([{**AT, "sensor": "a", "was": [1]}], {"celsius": "was[1]"}, "was[1]"),
+        ([{**AT, "sensor": "a"}] * HEAD_DOCUMENTS + [{**AT, "sensor": "a", "celsius": 1}], {}, "celsius"),
+        (["[1, 2]\n", "no JSON\n", {**AT, "sensor": "a"}], {}, "celsius"),
+    ],
+)
+def test_a_file_without_a_column_is_refused_as_it_is_opened(
+    tmp_path: Path, documents: list[Any], paths: dict[str, str], lacking: str
+) -> None:
+    file = write(tmp_path / "a.jsonl", lines(*documents))
+    said = f"a.jsonl has no '{re.escape(lacking)}', which a record needs, in its first documents; they have '"
+    with pytest.raises(SourceError, match=said):
+        opened(JsonLines(path=file, fields=paths), Reading)
+
+
+@pytest.mark.parametrize(
+    ("documents", "count", "rejects"),
+    [
+        ([{**AT, "sensor": "a", "celsius": 1}], 1, 0),  # the others have defaults
+        ([{**AT, "sensor": "a"}, {"sensor": "a", "celsius": 1}, {**AT, "sensor": "a", "celsius": 1}], 1, 2),
+        ([{**AT, "sensor": "a", "celsius": None}], 0, 1),
+        (["[1, 2]\n", "no JSON\n", "\n"], 0, 2),
+        ([], 0, 0),
+    ],
+)
+def test_a_file_of_which_a_document_has_each_column_is_read(
+    tmp_path: Path, documents: list[Any], count: int, rejects: int
+) -> None:
+    batch = replay(opened(JsonLines(path=write(tmp_path / "a.jsonl", lines(*documents))), Reading))
+    assert (len(batch.values), len(batch.rejects)) == (count, rejects)
 
 
 def test_lines_are_replayed_in_order_of_time(tmp_path: Path) -> None:
