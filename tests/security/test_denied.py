@@ -119,3 +119,35 @@ def test_a_device_whose_password_is_put_right_comes_back(tmp_path: Path) -> None
         asyncio.run(limited())
     finally:
         stop(process)
+
+
+def test_a_device_whose_certificate_is_revoked_comes_back_with_a_new_one(broker: Secured) -> None:
+    async def story() -> None:
+        client = Client(broker.net(DEVICE, "d1"), "d1")
+        await client.connected.wait()
+        await asyncio.to_thread(revoke, broker, "d1")
+        while not client.connector.denied:  # noqa: ASYNC110 - it tries again by itself
+            await asyncio.sleep(0.05)
+        assert "(certificate revoked): see whether it is still good" in client.connector.denied
+        broker.fleet.issue(DEVICE, "d1", renew=True)
+        await client.connected.wait()
+        assert client.connector.denied == ""
+        client.task.cancel()
+        await asyncio.gather(client.task, return_exceptions=True)
+
+    async def limited() -> None:
+        async with asyncio.timeout(WAIT_S):
+            await story()
+
+    asyncio.run(limited())
+
+
+def revoke(broker: Secured, device: str) -> None:
+    """Revoke a certificate that its device still has, and start the broker anew with the list."""
+    paths = broker.fleet.paths(DEVICE, device)
+    held = {path: path.read_bytes() for path in (paths.certificate, paths.key)}
+    broker.fleet.revoke(DEVICE, device)
+    for path, content in held.items():
+        path.write_bytes(content)
+        path.chmod(0o600)
+    broker.reload()
