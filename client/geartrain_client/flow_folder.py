@@ -6,6 +6,7 @@ whatever is missing or too much is one sentence. What is named is not loaded her
 
 from __future__ import annotations
 
+import os
 import pkgutil
 import re
 import sys
@@ -19,6 +20,7 @@ from geartrain.flow.flow import Flow
 from geartrain.flow.loading import import_module_of
 
 SHOWN_MAX = 5
+_GIVE = "give MODULE:FLOW, or the folder of a project"
 _NAMED = 'name it in pyproject.toml: [tool.geartrain] flow = "module:flow"'
 
 
@@ -28,12 +30,16 @@ def flow_of(given: str, *, loads: bool = True) -> str:
     loads: whether modules may be loaded to find a flow that is not named. Raises `ConfigError`.
     """
     folder = Path(given)
-    if ":" in given or not folder.is_dir():
+    if ":" in given:
+        return given
+    if folder.is_file():
+        raise ConfigError(f"flow {given}: that is a file: {_GIVE}")
+    if not folder.is_dir() and os.sep in given:
+        raise ConfigError(f"folder {given}: there is no such folder: {_GIVE}")
+    if not folder.is_dir():
         return given
     if not (folder / PROJECT).is_file():
-        raise ConfigError(
-            f"folder {given}: it has no {PROJECT}: give MODULE:FLOW, or the folder of a project"
-        )
+        raise ConfigError(f"folder {given}: it has no {PROJECT}: {_GIVE}")
     content = read_toml(folder / PROJECT)
     root = folder / "src" if (folder / "src").is_dir() else folder
     if (path := str(root.resolve())) not in sys.path:

@@ -101,7 +101,7 @@ def test_version(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["dance"], "gear: there is no command 'dance': the commands are new, plan, "),
+        (["dance"], "gear: there is no command 'dance': the commands are new, plan, run, doctor, "),
         (["log", "dance"], "there is no command 'dance': the commands of log are ls, show, verify, "),
         (
             ["run"],
@@ -131,6 +131,8 @@ def test_version(capsys: Capture) -> None:
         (["demo", "stocks", "--speed", "0"], "--speed 0: write max"),
         (["demo", "stocks", "--input", "nowhere.csv"], "file nowhere.csv cannot be read: No such file"),
         (["plan", "stocks"], "flow 'stocks': write module:name"),
+        (["plan", "./nowhere"], "folder ./nowhere: there is no such folder: give MODULE:FLOW, or the folder"),
+        (["token", "add", "ann", "--role", "boss"], "token add: --role 'boss' is not one of 'viewer', "),
         (["plan", "no_such_module:flow"], "there is no module 'no_such_module'"),
         (["plan", FLOW, "--cut", "dance"], "flow stocks has no step 'dance'; its steps: quotes, "),
         (["plan", FLOW, "--set", "period=year"], "--set period=year: write STEP.OPTION=VALUE"),

@@ -81,6 +81,14 @@ def test_what_is_missing_or_too_much_is_one_sentence(
         flow_of(folder)
 
 
+def test_a_path_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere: there is no such folder: give MODULE:FLOW"):
+        flow_of(str(tmp_path / "nowhere"))
+    (tmp_path / "heat.py").touch()
+    with pytest.raises(ConfigError, match=r"heat.py: that is a file: give MODULE:FLOW"):
+        flow_of(str(tmp_path / "heat.py"))
+
+
 def test_a_folder_that_is_no_project_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"it has no pyproject.toml: give MODULE:FLOW"):
         flow_of(str(tmp_path))

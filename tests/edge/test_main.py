@@ -23,6 +23,7 @@ from geartrain.adapters.plain_log import PlainFormatter
 from geartrain.wire.envelope import Ack, Control
 from geartrain_edge.agent import main as agent_main
 from geartrain_edge.agent.config import read_config
+from geartrain_edge.joining import main as joining_main
 from tests.edge.agents import agent_of, run, until
 from tests.edge.flows import expected
 from tests.edge.network import MemoryNet, NaiveIngest
@@ -161,6 +162,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.Ca
     ("arguments", "code", "said"),
     [
         (["--help"], 0, "the agent's configuration"),
+        (["--help"], 0, "gear-agent --device truck-1.toml"),
         ([], 2, "the following arguments are required: --config"),
         (["--config", "--other"], 2, "argument --config: expected one argument"),
         (["--config", "a.toml", "b.toml"], 2, "unrecognized arguments: b.toml"),
@@ -175,6 +177,15 @@ def test_what_is_no_configuration_file_is_told_how_to_name_one(
     out, err = capsys.readouterr()
     assert "usage: gear-agent" in out + err
     assert said in out + err
+
+
+def test_the_help_of_joining_has_its_defaults_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        joining_main.main(["join", "--help"])
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"default {joining_main.DEVICE_FILE}" in out
+    assert f"default {joining_main.STATE}, or with --device a folder state beside it" in out
+    assert "gear-agent join --from join-hall.toml --device hall/device.toml" in out
 
 
 def test_the_file_may_be_named_behind_an_equals_sign(

@@ -39,6 +39,9 @@ ELSEWHERE = {
 }
 """By distribution, the commands that it brings: a test compares them with its entry points."""
 
+EARLY = ("new", "plan", "run", "doctor", "up", "down")
+"""What a person needs before anything runs: it stands first, whoever brings it."""
+
 _COMPLETION = ("install_completion", "show_completion")
 
 
@@ -55,9 +58,10 @@ class AllCommands(TyperGroup):
     """The commands of `gear` itself, and after them those of the packages that are installed."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Their names: its own in the order of their declaration, the others sorted."""
+        """Their names: those of `EARLY`, its own in the order of their declaration, the others sorted."""
         own = super().list_commands(ctx)
-        return own + [name for name in installed() if name not in own]
+        names = own + [name for name in installed() if name not in own]
+        return [name for name in EARLY if name in names] + [name for name in names if name not in EARLY]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command; None for one of which nothing is known."""

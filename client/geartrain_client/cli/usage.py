@@ -32,6 +32,7 @@ def sentence_of(error: Any) -> str:
     if getattr(error, "param", None) is not None:
         option = str(error.param.get_error_hint()).replace("'", "")
         wrong = " ".join(str(error.message).split()).rstrip(".").partition(", unable")[0]
+        wrong = wrong.removeprefix("Value error, ")
         return f"{where}{option} {wrong.replace('Input should be', 'must be')}: see {path} --help"
     return f"{where}{said[0].lower()}{said[1:]}: see {path} --help"
 

@@ -68,6 +68,17 @@ _WORST_FIRST = (EXIT_ALARM, EXIT_CONFIG, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK)
 _MISTAKES = (ConfigError, FlowError, PlacementError, SchemaError, SourceError, ChangedFlowError)
 
 
+_HELP = """Run the part of flows that is a device's.
+
+  --config FILE.toml   one flow, or several, as the file says, without a platform
+  --device FILE.toml   what a platform wants of the device, until Ctrl-C
+  join ...             join a platform once: gear-agent join --help
+  renew ...            renew the device's certificate now: gear-agent renew --help"""
+_EXAMPLES = """examples:
+  gear-agent --device truck-1.toml        (the file is of gear device add, or of join)
+  gear-agent --config agent.toml"""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run an agent until its end; returns the exit code."""
     file = _config_file(sys.argv[1:] if arguments is None else arguments)
@@ -105,8 +116,10 @@ def _config_file(arguments: Sequence[str]) -> str:
 
     parser = argparse.ArgumentParser(
         prog="gear-agent",
-        description="Run one device's part of a flow; with --device FILE.toml, what a platform wants of it. "
-        "gear-agent join --help tells how a device joins a platform.",
+        usage="gear-agent --config FILE.toml | --device FILE.toml | join ... | renew ...",
+        description=_HELP,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", required=True, metavar="FILE.toml", help="the agent's configuration")
     return str(parser.parse_args(arguments).config)

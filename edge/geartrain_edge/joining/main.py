@@ -35,6 +35,9 @@ except ModuleNotFoundError as error:
 
 EXIT_OK, EXIT_FAILED, EXIT_CONFIG, EXIT_INTERRUPTED = 0, 1, 2, 130
 DEVICE_FILE, STATE = Path("/etc/geartrain/device.toml"), Path("/var/lib/geartrain")
+_EXAMPLES = """examples:
+  gear-agent join https://hub.example:8764 TOKEN --ca-fingerprint sha256:HEX
+  gear-agent join --from join-hall.toml --device hall/device.toml"""
 PAUSE_S, PAUSE_S_MAX = 1.0, 60.0
 TOKEN_BYTES_MAX = 512
 
@@ -56,16 +59,31 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _join(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="gear-agent join", description="Join a platform.")
+    parser = argparse.ArgumentParser(
+        prog="gear-agent join",
+        description="Join a platform, once. gear device add prints the line for it, or makes its file.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("url", nargs="?", metavar="URL", help="the platform, https://HOST:PORT")
     parser.add_argument("token", nargs="?", metavar="TOKEN", help="the one-time token")
     parser.add_argument("--ca-fingerprint", metavar="sha256:HEX", help="of the platform's authority")
     parser.add_argument("--token-file", metavar="FILE", help="holds the token; - for standard input")
     parser.add_argument("--from", dest="source", type=Path, metavar="FILE.toml", help="holds all of these")
     parser.add_argument(
-        "--device", type=Path, default=DEVICE_FILE, metavar="FILE.toml", help="the file to make"
+        "--device",
+        type=Path,
+        default=DEVICE_FILE,
+        metavar="FILE.toml",
+        help="the file to make; default %(default)s",
     )
-    parser.add_argument("--state", type=Path, metavar="DIR", help="where the device keeps what it has")
+    parser.add_argument(
+        "--state",
+        type=Path,
+        metavar="DIR",
+        help=f"where the device keeps what it has; default {STATE}, "
+        "or with --device a folder state beside it",
+    )
     found = parser.parse_args(arguments)
     state = found.state or (
         STATE if found.device == DEVICE_FILE else found.device.absolute().parent / "state"
