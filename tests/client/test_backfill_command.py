@@ -59,6 +59,19 @@ def test_a_run_apart_is_waited_for_and_its_dead_letters_are_said(
     assert "goes into the tables" in gear(capsys, *ARGUMENTS, "--file", str(file), "--no-wait")[0]
 
 
+def test_a_refusal_names_the_file_as_the_user_does(
+    platform: FakePlatform, capsys: Capture, tmp_path: Path
+) -> None:
+    add(platform)
+    file = tmp_path / "old.csv"
+    file.write_bytes(b"time,sensor,celcius\n")
+    copy = f"/var/state/histories/{hashlib.sha256(file.read_bytes()).hexdigest()}.csv"
+    platform.told = {"refused": f"file {copy} has no column 'celsius'; its columns: 'time', 'celcius'"}
+    _, err = gear(capsys, *ARGUMENTS, "--file", str(file), code=2)
+    assert f"file {file} has no column 'celsius'; its columns: 'time', 'celcius'" in err
+    assert copy not in err
+
+
 def test_files_that_cannot_be_are_refused_before_anything_is_asked(
     platform: FakePlatform, capsys: Capture, tmp_path: Path
 ) -> None:

@@ -261,6 +261,20 @@ def test_other_history_goes_into_a_run_of_its_own(world: World) -> None:
     assert world.backfill(name, device="d2", dry_run=True)[1]["reason"] == "app heat takes nothing more"
 
 
+def test_a_file_that_is_named_twice_is_read_once(world: World) -> None:
+    name = named(CSV)
+    world.put(CSV, name)
+    twice, once = world.backfill(name, name), world.backfill(name)
+    assert (twice[1]["is_new"], once[1]["is_new"]) == (True, False)
+    history = world.app().device_options["d1"]["readings"]["history"]
+    assert history["files"] == [str(world.files.path(name))]
+    world.store.devices.add("d2", {"kind": "room"}, local=True)
+    twice, once = world.backfill(name, name, device="d2"), world.backfill(name, device="d2")
+    assert (twice[1]["way"], twice[1]["app"]) == ("apart", once[1]["app"])
+    run = world.app(twice[1]["app"])
+    assert run.options["readings"]["history"]["files"] == [str(world.files.path(name))]
+
+
 def test_what_cannot_be_is_one_sentence_and_changes_nothing(world: World) -> None:
     name = named(CSV)
     world.put(CSV, name)

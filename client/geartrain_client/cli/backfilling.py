@@ -7,6 +7,7 @@ so that after Ctrl-C the same command goes on where it stopped. A history that i
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ import msgspec
 from geartrain.errors import ConfigError
 from geartrain.printable import printable
 from geartrain_client.cli.waiting import until_ended, wait_until
-from geartrain_client.errors import FailedError
+from geartrain_client.errors import FailedError, RefusedError
 from geartrain_client.rest.answers import AppInfo, Table, answer_as
 from geartrain_client.rest.platform import Platform, segment
 from geartrain_client.terminal.screen import ProgressLine, notices, print_json, results
@@ -78,7 +79,10 @@ def backfill_app(platform: Platform, app: str, wishes: BackfillWishes) -> None:
     if found.is_new:
         for name, file in zip(names, wishes.files, strict=True):
             _send(platform, app, name, file)
-        asked = platform.change("POST", path, body, WHOLE_S)
+        try:
+            asked = platform.change("POST", path, body, WHOLE_S)
+        except RefusedError as error:
+            raise _about_files(error, names, wishes.files) from None
         made = answer_as(_Made, asked)
         if made.way != found.way:
             raise FailedError(f"it has become another way meanwhile: {_way(made, wishes.device)}")
@@ -127,6 +131,14 @@ def _way(found: _Made, device: str) -> str:
         f"the history goes into a run of its own, app {found.app}, and the tables of {found.instance} stay "
         f"as they are: {found.reason}"
     )
+
+
+def _about_files(error: RefusedError, names: Sequence[str], files: Sequence[Path]) -> RefusedError:
+    """The error about the files as the user calls them, and not about the platform's copies of them."""
+    sentence = str(error)
+    for name, path in zip(names, files, strict=True):
+        sentence = re.sub(rf"\S*{name.partition('.')[0]}[.a-z]*", str(path).replace("\\", r"\\"), sentence)
+    return RefusedError(sentence, error.status, error.code)
 
 
 def _name(path: Path) -> str:

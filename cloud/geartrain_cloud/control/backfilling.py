@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from geartrain.errors import GeartrainError
 from geartrain.fleet.labels import check_device
@@ -107,6 +108,7 @@ class Backfills:
             return known
         instance = self._store.apps.newest(request.match_info["name"])
         _check(instance, body)
+        body = replace(body, files=list(dict.fromkeys(body.files)))  # what is named twice is read once
         reason = self._not_before(instance, body.device)
         work = await (self._apart(instance, body, reason) if reason else self._before(instance, body))
         if body.dry_run:
