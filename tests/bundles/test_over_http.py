@@ -404,7 +404,7 @@ def check_revisions(world: World) -> None:
     """Steps are attached and taken away while the app runs; the test plays the Spark host."""
     more = str(world.project("LIMIT = 40.0\n", flow=MORE))
     refused = world.gear("update", "heat", more, "--no-wait", code=2)
-    assert "app heat is starting, and only one that runs goes over" in refused
+    assert "it is starting, and only an app that runs goes over" in refused
     host_says(world)
     until(lambda: bool(world.client.get("/apps/heat")["state"] == "running"))
     before = _wanted(world)
@@ -459,7 +459,7 @@ def check_revisions(world: World) -> None:
     until(lambda: revision_of_log(world) == 3)
     host_lets_go(world)
     world.gear("kill", "heat", "--now")
-    assert "only one that runs goes over" in world.gear("rollback", "heat", "--no-wait", code=2)
+    assert "only an app that runs goes over" in world.gear("rollback", "heat", "--no-wait", code=2)
 
 
 def check_keys_are_taken_away(world: World) -> None:

@@ -94,7 +94,7 @@ def test_how_much_the_slots_keep_is_told_before_the_change(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("host", "says"),
     [
-        (HostReport("running"), "app heat has no step behind a key in the data centre"),
+        (HostReport("running"), "keeps its slots: it has no step behind a key in the data centre"),
         (HostReport("running", stages=1, slots=2, slots_wanted=4), "are being dealt over 4 slots: wait"),
     ],
 )
@@ -125,5 +125,5 @@ def test_an_app_goes_over_to_one_thing_at_a_time(tmp_path: Path) -> None:
     assert "it is to go over to revision 2: wait until that is in force" in world.refusal(slots=4)
     world.store.apps.give_up("heat", "heat.1")
     world.store.apps.enter("heat.1", State.FAILED, "it raised")
-    assert "app heat is failed, and only one that runs goes over" in world.refusal(slots=4)
+    assert "it has failed, and only an app that runs goes over: gear resume" in world.refusal(slots=4)
     assert world.told() is None

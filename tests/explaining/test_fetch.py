@@ -111,7 +111,7 @@ def test_mistakes_are_sentences_and_nothing_is_left(here: Here, capsys: Capture,
         (["fetch", "heat", "--output", new, "--from", "soon"], "--from: 'soon' is not an ISO 8601"),
         (["fetch", "heat", "--output", new, "--from", "2026-01-02", "--to", "2026-01-01"], "before --to"),
         (["fetch", "heat", "--output", new, "--limit", "10"], "more than 10 records: name a shorter range"),
-        (["run", FLOW, "--fetched", new], "holds nothing that gear fetch has written whole"),
+        (["run", FLOW, "--fetched", new], "has written whole: No such file or directory;"),
     ):
         _, err = gear(capsys, *arguments, code=2)
         assert said in err

@@ -134,10 +134,12 @@ def _span(span_s: float) -> str:
 
 
 def _disk(cost: Cost) -> str:
-    grows = _a_day(cost.disk_bytes_per_day, cost.span_s)
+    per_day = cost.disk_bytes_per_day
+    grows = _a_day(None if per_day is None else abs(per_day), cost.span_s)
+    verb = "shrinks by" if per_day is not None and per_day < 0 else "grows"
     free = "" if cost.disk_free_bytes is None else f"; {cost.disk_free_bytes:,} are free"
     full = "" if cost.days_to_full is None else f", and full in {cost.days_to_full:,.3g} days"
-    return f"{cost.disk_bytes:,} bytes" + (grows and f", grows {grows}") + free + full
+    return f"{cost.disk_bytes:,} bytes" + (grows and f", {verb} {grows}") + free + full
 
 
 def _kept(kept: Retention) -> str:

@@ -21,7 +21,8 @@ def sentence_of(error: Any) -> str:
     where, here = (f"{name}: ", f" of {name}") if name else ("", "")
     said = " ".join(str(error.format_message()).split()).rstrip(".")
     if said.startswith("No such command"):
-        wrong = said.partition(" command ")[2]
+        wrong, _, meant = said.partition(" command ")[2].partition(". Did you mean ")
+        wrong += f" (did you mean {meant.rstrip('?')}?)" if meant else ""
         return f"there is no command {wrong}: the commands{here} are {_commands(context)}"
     if said.startswith("No such option"):
         return f"{where}there is no option {error.option_name}: the options{here} are {_options(context)}"

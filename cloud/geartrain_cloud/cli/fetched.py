@@ -47,8 +47,9 @@ class Fetched:
         try:
             self.meta = msgspec.json.decode((folder / META_FILE).read_bytes(), type=FetchedMeta)
         except (OSError, msgspec.MsgspecError) as error:
+            said = error.strerror or error if isinstance(error, OSError) else error
             raise ConfigError(
-                f"--fetched {folder} holds nothing that gear fetch has written whole: {error}; fetch again"
+                f"--fetched {folder} holds nothing that gear fetch has written whole: {said}; fetch again"
             ) from None
 
     def plan(self, graph: Graph) -> Plan:

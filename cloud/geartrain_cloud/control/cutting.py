@@ -326,9 +326,9 @@ class Cuts:
 
     def _in_the_way(self, instance: Instance, checked: Checked, cuts: Mapping[str, str]) -> list[str]:
         """What keeps devices of an app from other cuts now, a sentence each."""
-        name, found = instance.name, list[str]()
+        found = list[str]()
         if not cuts:
-            return [f"app {name}: all these devices have this cut already"]
+            return ["all these devices have this cut already"]
         try:
             check_can_cut(self._store, [device for device, cut in cuts.items() if cut])
         except ConflictError as error:

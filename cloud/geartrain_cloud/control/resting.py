@@ -16,10 +16,11 @@ def under_way(instance: Instance, host: HostReport, *, passes: bool = False) -> 
     host: what the Spark host says of it; passes: whether it goes over in place of its newest revision, which
     never came into force.
     """
-    name, number = instance.name, instance.revision
-    if instance.state is not State.RUNNING:
-        resume = ": gear resume it first" if instance.state is State.FAILED else ""
-        return [f"app {name} is {instance.state}, and only one that runs goes over{resume}"]
+    number, state = instance.revision, instance.state
+    if state is not State.RUNNING:
+        stands = f"has {state}" if state in (State.FAILED, State.ENDED) else f"is {state}"
+        resume = ": gear resume it first" if state is State.FAILED else ""
+        return [f"it {stands}, and only an app that runs goes over{resume}"]
     if host.revision < number and not passes:
         return [f"revision {number} is not in force yet: wait until it is, see gear info"]
     if instance.run > max(host.run, 1):

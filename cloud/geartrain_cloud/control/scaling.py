@@ -72,7 +72,7 @@ class Scales:
                 "up with gear rollback"
             )
         if not host.stages:
-            found.append(f"app {name} has no step behind a key in the data centre, so nothing is dealt")
+            found.append("it has no step behind a key in the data centre, so nothing is dealt")
         elif slots == host.slots == instance.slots:
             found.append(f"its keys are dealt over {slots} slots already")
         return found
