@@ -465,11 +465,13 @@ def test_revisions_are_listed(platform: FakePlatform, capsys: Capture) -> None:
     add(platform)
     one = {"flow": "heat:flow", "code": "ab" * 32, "drops": []}
     platform.revisions = [
-        one | {"number": 2, "made_us": 1_767_225_600_000_000, "state": "in force", "drops": ["counts"]},
+        one
+        | {"number": 2, "made_us": 1_767_225_600_000_000, "state": "in force", "drops": ["counts"]}
+        | {"code_before": "cd" * 32},
         one | {"number": 1, "made_us": 1_767_225_500_000_000, "state": "former"},
     ]
     lines = [" ".join(line.split()) for line in gear(capsys, "revisions", "heat")[0].splitlines()]
-    assert f"2 in force 2026-01-01T00:00:00Z heat:flow {'ab' * 6} counts" in lines
+    assert f"2 in force 2026-01-01T00:00:00Z heat:flow {'ab' * 6} {'cd' * 6} counts" in lines
     assert json.loads(gear(capsys, "revisions", "heat", "--json")[0]) == platform.revisions
 
 

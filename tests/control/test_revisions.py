@@ -269,6 +269,27 @@ def test_code_is_exchanged_in_the_newest_revision_alone(store: ControlStore) -> 
     assert [one.outline.code[0] for one in store.revisions.former(updated)] == ["a"]
 
 
+def test_a_list_of_revisions_has_the_code_that_was_exchanged(store: ControlStore) -> None:
+    async def load(question: Question) -> Checked:
+        raise AssertionError(question)
+
+    def listed() -> list[tuple[int, str, str]]:
+        _, answer = asyncio.run(posted(updates, "revisions", "GET"))
+        return [(one["number"], one["code"][:1], one["code_before"][:1]) for one in answer["items"]]
+
+    trust = Trust(Path("bundles"), store)
+    updates = Updates(store, load, trust, lambda: None, lambda _: HostReport(), lambda: 0)
+    running(store)
+    assert listed() == [(1, "a", "")]
+    for code, before in ("ba", "ab"):  # an update, and its rollback
+        store.apps.update(store.apps.newest("heat"), outline(code))
+        assert listed() == [(1, code, before)]
+    store.apps.enter("heat.1", State.RUNNING)
+    store.apps.plan("heat", planned(store.apps.newest("heat"), "c"))
+    store.apps.cross("heat.1")
+    assert listed() == [(2, "c", ""), (1, "a", "b")]
+
+
 @pytest.mark.parametrize("way", ["kill", "end"])
 def test_an_app_that_ends_gives_up_its_next_revision_and_a_purge_forgets_all(
     store: ControlStore, way: str
@@ -542,12 +563,13 @@ def test_devices_whose_agents_do_not_know_what_a_flow_uses_are_named(store: Cont
     assert (refused(noted), held_back(migrating)) == ("", "")
 
 
-async def posted(updates: Updates, verb: str) -> tuple[int, Any]:
-    """What REST answers to a change of the app."""
+async def posted(updates: Updates, verb: str, method: str = "POST") -> tuple[int, Any]:
+    """What REST answers to a change of the app, or a question about it."""
     app = web.Application(middlewares=[sentences(ROOT, BODY_BYTES_MAX)])
     add_routes(app, ROOT, [updates])
     async with TestClient(TestServer(app)) as client:
-        answer = await client.post(f"{ROOT}/apps/heat/{verb}", json={})
+        body = {} if method == "POST" else None
+        answer = await client.request(method, f"{ROOT}/apps/heat/{verb}", json=body)
         return answer.status, await answer.json()
 
 

@@ -84,6 +84,7 @@ class _Revision(msgspec.Struct, frozen=True):
     made_us: int = 0
     flow: str = ""
     code: str = ""
+    code_before: str = ""
     state: str = ""
     drops: list[str] = []
     behind: list[str] = []
@@ -140,11 +141,11 @@ def show_revisions(platform: Platform, name: str, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    heads = ["revision", "state", "since", "flow", "code", "state dropped", "not on"]
+    heads = ["revision", "state", "since", "flow", "code", "in place of", "state dropped", "not on"]
     lines = [
         [
             *(str(one.number), one.state, format_time(one.made_us), one.flow, one.code[:12]),
-            *(", ".join(one.drops), _behind(one)),
+            *(one.code_before[:12], ", ".join(one.drops), _behind(one)),
         ]
         for one in (answer_as(_Revision, item) for item in found)
     ]

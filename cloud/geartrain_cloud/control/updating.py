@@ -524,6 +524,7 @@ def _item(one: Instance | Planned, number: int, state: str) -> dict[str, Any]:
         "flow": one.flow,
         "revision": one.outline.revision,
         "code": one.outline.code,
+        "code_before": one.outline.former.code if one.outline.former else "",
         "bundled": one.outline.bundled,
         "drops": list(one.drops),
         "without": list(one.outline.without),
