@@ -2,7 +2,8 @@
 
 The tables are compared with plain Python. A device of the platform's own machine is lost with it, and its
 source is read again from where the restored log stands. A device elsewhere lives on, with a spool that holds
-only what was not acked: what it no longer has is counted, and nothing else is missing.
+only what was not acked: what it no longer has is counted, and nothing else is missing. One that has joined
+over mutual TLS, and was away as the copy was made, loses nothing, and gets each command once.
 """
 
 from __future__ import annotations
@@ -10,15 +11,21 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from geartrain_cloud.broker import free_port
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.tables import rows
 from tests.control.platform_client import client_of
-from tests.proofs.test_open_platform import running
+from tests.examples.test_control_loop import FLOW as CONTROL_LOOP
+from tests.examples.test_control_loop import commands, minutes
+from tests.proofs.test_open_platform import join, running
 from tests.proofs.test_platform import gear, until, until_ended
 from tests.proofs.test_platform_kills import FLOW, Row, folded, write_readings
 from tests.supervisor.test_up import is_alive, pids, platform
@@ -29,6 +36,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark]
 ROWS, SPEED = 3_000, "10"
 """Rows of each device, and how many of them a second until the platform is lost; then as fast as can be."""
 FAST = '[apps.heat.sources.readings]\nspeed = "max"\n'
+LEVELS = 6_000
+"""Records of a tank: five minutes at the pace before the loss."""
+FAST_TANK = FAST.replace("heat", "control_loop").replace("readings", "levels")
 
 
 def table(state: Path, name: str) -> list[tuple[object, ...]]:
@@ -82,6 +92,53 @@ def test_a_platform_that_was_lost_goes_on_elsewhere_from_its_backup(
         with running(far, tmp_path):
             go_on(new, read)
         assert len(table(new, "results")) > before
+
+
+@pytest.mark.long
+@pytest.mark.mosquitto
+def test_an_open_platform_with_signed_code_and_outboxes_goes_on_exactly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device is killed before the copy is made. It has records in its spool, and commands wait for it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GEARTRAIN_KEYS", str(tmp_path / "keys"))
+    subprocess.run([sys.executable, "-m", "geartrain_client.cli", "key", "new"], check=True, timeout=WAIT_S)
+    state, new, copy = tmp_path / "state", tmp_path / "elsewhere", tmp_path / "copy.tar"
+    given = tmp_path / "devices" / "tank-1" / "state" / "control_loop.1" / "valve.jsonl"
+    fleet = f'[fleet]\naddress = "localhost"\nmqtt_port = {free_port()}\ndevice_port = {free_port()}\n'
+    state.mkdir()
+    (state / "platform.toml").write_text(fleet, encoding="utf-8")
+
+    def lines() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in given.read_text().splitlines()] if given.exists() else []
+
+    with platform(state) as process:
+        client_of(state)
+        device = join(state, "tank-1", tmp_path / "devices")
+        pace = [f"--set=levels.{key}={value}" for key, value in (("records", LEVELS), ("speed", 20))]
+        gear(state, "submit", CONTROL_LOOP, "--name", "control_loop", "--devices", "all", "--no-wait", *pace)
+        with running(device, tmp_path) as parent:
+            until(lambda: len(lines()) >= 3, "the first commands")
+            parent.kill()
+            parent.wait()
+        gear(state, "backup", "--output", str(copy))
+        lost = pids(state)
+        process.kill()
+        process.wait()
+        until(lambda: not any(is_alive(pid) for pid in lost.values()), "the end of all")
+        shutil.rmtree(state)
+    gear(new, "restore", str(copy))
+    before, every = len(lines()), commands("tank-1", LEVELS)
+    device.write_text(device.read_text(encoding="utf-8") + FAST_TANK, encoding="utf-8")
+    with platform(new), running(device, tmp_path):
+        until_ended(client_of(new), "control_loop")
+        until(lambda: len(lines()) >= len(every), "all commands")
+    found = lines()
+    assert [{k: v for k, v in one.items() if k[0] != "_"} for one in found] == every
+    assert len({one["_id"] for one in found}) == len(found) > before
+    means = rows(PlatformPlaces(new).tables("control_loop.1"), "minutes")
+    assert sorted((row["window_start"], row["level_m"]) for row in means) == minutes("tank-1", LEVELS)
+    assert read_report(PlatformPlaces(new).ingest_status)["counters"].get("losses", 0) == 0
 
 
 def go_on(state: Path, read: dict[str, list[Row]]) -> None:
