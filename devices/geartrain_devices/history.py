@@ -1,7 +1,8 @@
 """History of a device from files: before what its source gives from now on, or alone, in a run apart.
 
-A platform sets it, as the option `history` of any source (`gear backfill`). Files are read as file replays
-read them: by event time, and from the very record on after a crash. A row that is no record is a dead letter.
+A platform sets it, or the file of a device, as the option `history` of any source (`gear backfill`). Files
+are read as file replays read them: by event time, and from the very record on after a crash. A row that is no
+record is a dead letter.
 Guarantees: the split's first record of what happens now comes behind the last one of the files.
 Files and source share one split, so that one watermark says which records are late.
 """

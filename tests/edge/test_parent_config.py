@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from geartrain.control.states import App
+from geartrain.operators.source import SourceOperator
+from geartrain_edge.agent.config import read_config
 from geartrain_edge.parent.config import DeviceConfig, read_device
+from geartrain_examples.stocks.drawdown import Quote
 
 FLOW = "geartrain_examples.stocks.flow:flow"
 
@@ -61,3 +66,27 @@ def test_a_device_of_the_platforms_machine_runs_the_bundles_that_are_unpacked_th
     assert signed["bundle"] == str(tmp_path / "unpacked" / code)
     assert "bundle" not in unsigned
     assert "bundle" not in elsewhere
+
+
+def test_a_device_reads_history_from_its_own_files_before_what_its_source_gives(tmp_path: Path) -> None:
+    past, live = tmp_path / "past.csv", tmp_path / "live.csv"
+    for path, day in ((past, 1), (live, 2)):
+        path.write_text(f"symbol,day,date,price\nA,{day},2026-01-0{day},{day}.5\n", encoding="utf-8")
+    text = f'[apps.stocks.sources.quotes.history]\nfiles = ["{past}"]\ntime = "date"\n'
+    config, file = device(tmp_path, text), tmp_path / "agent.toml"
+    options = json.dumps({"sources": {"quotes": {"path": str(live), "speed": "max"}}})
+    file.write_text(config.agent_toml(App("stocks.1", FLOW, options=options), tmp_path / "own"))
+    (source,) = read_config(str(file)).plan().graph.sources()
+    assert isinstance(source.operator, SourceOperator)
+    (split,) = source.operator.source.open("d1", "quotes", Quote)
+
+    async def read() -> list[float]:
+        prices, position, ended = list[float](), 0, False
+        while not ended:
+            batch = await split.read(position, 10)
+            prices += [one.price for one in batch.values]
+            position, ended = batch.position, batch.ended
+        await split.close()
+        return prices
+
+    assert asyncio.run(read()) == [1.5, 2.5]

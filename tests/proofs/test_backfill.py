@@ -1,5 +1,7 @@
 """History of devices on a whole platform: before live records and in a run apart, though processes die.
 
+One device has its own file, as on another machine, and names its history there.
+
 The tables are compared with what plain Python makes of the same rows.
 """
 
@@ -8,11 +10,13 @@ from __future__ import annotations
 import csv
 import json
 import random
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.control.platform_client import Client, client_of
+from tests.proofs.test_open_platform import running
 from tests.proofs.test_platform import gear, kill, until_ended
 from tests.supervisor.test_up import platform
 
@@ -94,6 +98,15 @@ def _table(client: Client, app: str) -> list[list[object]]:
     return sorted(rows, key=repr)
 
 
+def _elsewhere(state: Path, folder: Path, history: list[Row]) -> Path:
+    """The file of a device as on another machine, which names files of its own as history."""
+    file, past = folder / "far" / "device.toml", _write(folder / "past.csv", history)
+    file.parent.mkdir()
+    head = gear(state, "device", "add", "far", "--file", "--label", "kind=room")
+    file.write_text(f'{head}\n[apps.heat.sources.readings.history]\nfiles = ["{past}"]\n', encoding="utf-8")
+    return file
+
+
 def _backfill(state: Path, device: str, *arguments: str) -> str:
     return gear(state, "backfill", "heat", "--source", "readings", "--device", device, *arguments)
 
@@ -112,17 +125,20 @@ def test_history_comes_before_live_records_or_into_a_run_apart(
         _write(tmp_path / "older.csv", [*older, ("x", "a", 1.0)]),
     ]
     apart = ["--file", _write(tmp_path / "history.csv", [*history, ("never", "c", 1.0)])]
-    own = {"d1": _write(tmp_path / "d1.csv", live), "d2": _write(tmp_path / "d2.csv", other)}
+    past, distant = _rows(1, "ef", 6), _rows(3, "ef", 7)
+    rows = {"d1": live, "d2": other, "far": distant}
+    own = {device: _write(tmp_path / f"{device}.csv", found) for device, found in rows.items()}
     given = [f"--device-set={device}:readings.path={path}" for device, path in own.items()]
     state = tmp_path / "state"
-    with platform(state):
+    with ExitStack() as running_there, platform(state):
         client = client_of(state)
         gear(state, "submit", "heat:flow", "--devices", "kind=room", "--cut", "cloud", "--no-wait", *given)
         assert json.loads(_backfill(state, "d1", *files, "--dry-run", "--json"))["way"] == "before"
         assert client.get("/apps/heat")["applied"] == []
         assert "d1 begins with this history" in _backfill(state, "d1", *files)
         assert "nothing was added" in _backfill(state, "d1", *files)
-        for device in own:
+        running_there.enter_context(running(_elsewhere(state, tmp_path, past), tmp_path))
+        for device in ("d1", "d2"):
             client.ask(
                 "POST", "/devices", {"name": device, "labels": {"kind": "room"}, "local": True}, expect=201
             )
@@ -133,7 +149,7 @@ def test_history_comes_before_live_records_or_into_a_run_apart(
         run = made["app"]
         until_ended(client, run)
         until_ended(client, "heat")
-        expected = sorted([*_steps([*old, *older], live), *_steps(other)], key=repr)
+        expected = sorted([*_steps([*old, *older], live), *_steps(other), *_steps(past, distant)], key=repr)
         assert _table(client, "heat") == expected
         assert _table(client, run) == _steps(history)
         (letter,) = client.get("/apps/heat/tables/dead_letters")["rows"]

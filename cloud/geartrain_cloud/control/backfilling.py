@@ -109,7 +109,7 @@ class Backfills:
         instance = self._store.apps.newest(request.match_info["name"])
         _check(instance, body)
         body = replace(body, files=list(dict.fromkeys(body.files)))  # what is named twice is read once
-        reason = self._not_before(instance, body.device)
+        reason = self._not_before(instance, body.device, body.source)
         work = await (self._apart(instance, body, reason) if reason else self._before(instance, body))
         if body.dry_run:
             return 200, work(False)
@@ -117,7 +117,7 @@ class Backfills:
         self._changed()
         return answer
 
-    def _not_before(self, instance: Instance, device: str) -> str:
+    def _not_before(self, instance: Instance, device: str, source: str) -> str:
         """Why history cannot come before the live records of the device, "" where it can."""
         found, name = self._store.devices.find(device), instance.name
         if not instance.is_to_run:
@@ -125,7 +125,11 @@ class Backfills:
         if self._store.desired.is_assigned(instance.instance, device):
             return f"device {device} has app {name} already"
         if self._is_open or (found is not None and not found.local):
-            return f"device {device} may be on another machine, which cannot read the files of the platform"
+            return (
+                f"device {device} may be on another machine, which cannot read the files of the platform: to "
+                "have them before its live records, name them in its device.toml before it gets the app, as "
+                f"[apps.{name}.sources.{source}.history]"
+            )
         if self._store.revisions.next_of(instance) is not None:
             raise ConflictError(f"app {name} goes over to another revision: wait until that is in force")
         return ""
