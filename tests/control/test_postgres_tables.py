@@ -85,14 +85,28 @@ def test_no_byte_of_a_run_that_was_replayed_stays_in_the_files_of_its_tables(
     gone, stays = "secret-of-d1", "reading-of-d2"
     app = AppTables(tmp_path / "tables.sqlite", postgres.database("geartrain_bytes"))
 
-    def held(text: str) -> bool:
+    def do(*statements: str) -> None:
         with psycopg.connect(postgres.dsn, autocommit=True) as db:
-            db.execute("CHECKPOINT")
-        files = (path for path in (postgres.folder / "data" / "base").rglob("*") if path.is_file())
+            for one in statements:
+                db.execute(one)
+
+    def held(text: str, folder: str = "base") -> bool:
+        files = (path for path in (postgres.folder / "data" / folder).rglob("*") if path.is_file())
         return any(text.encode() in path.read_bytes() for path in files)
 
     fill(app, 1, 300, gone)
+    do("CHECKPOINT")
     assert held(gone)
     fill(app, 2, 300, stays)
     app.remove(1)
+    do("CHECKPOINT")
     assert (held(gone), held(stays)) == (False, True)
+    again = ("SELECT pg_switch_wal()", "CHECKPOINT")
+    do(*again)
+    assert held(gone, "pg_wal")  # in files that are to be written over
+    # As docs/platform.md has it.
+    do("ALTER SYSTEM SET wal_recycle = off", "SELECT pg_reload_conf()")
+    for _ in list((postgres.folder / "data" / "pg_wal").glob("0*")):
+        do(*again)
+    assert not held(gone, "")
+    do("ALTER SYSTEM RESET wal_recycle", "SELECT pg_reload_conf()")

@@ -49,7 +49,13 @@ _LOG = logging.getLogger("geartrain.control")
 PAUSES = "purge"
 """For what ingest and the Spark host stand still."""
 _COPIED = "a backup is being made, which would hold what is to be erased"
-_OF_DATABASE = "the write-ahead log and the log file of the database that holds tables, and copies of these"
+_OF_DATABASE = (
+    (
+        "the write-ahead log of the database that holds tables: set wal_recycle = off there, then run SELECT "
+        "pg_switch_wal() and CHECKPOINT as often as pg_wal has files"
+    ),
+    "the log file of this database, and copies of both",
+)
 _ALWAYS_LEFT = (
     "backups, and copies that gear fetch has made",
     "the lines that control has printed, and the free room of the disk itself",
@@ -178,7 +184,7 @@ class Purging:
             said = "Spark's checkpoint of the query that apps share, until Spark has written its files anew"
             left.append(f"{said}: {', '.join(sharing)}")
         if self._config.tables.store:
-            left.append(_OF_DATABASE)
+            left += _OF_DATABASE
         return {
             "device": purge.device,
             "step": purge.step,
