@@ -17,6 +17,7 @@ from geartrain.adapters.secret_shelf import SecretShelf
 from geartrain.control.codec import decode_state, encode_state
 from geartrain.control.limits import LANE_LIMITS
 from geartrain.control.states import CAN, OWN_CUT, Reported, SealedSecret, SecretReport, state_digest
+from geartrain.fleet.selectors import CLOUD_DEVICE, IN_CLOUD
 from geartrain.planning import make_plan
 from geartrain.revision import revision_of
 from geartrain.sinks import WebhookSink
@@ -41,7 +42,7 @@ from geartrain_edge.identity import Identity
 from geartrain_edge.joining.unseal import open_all
 from geartrain_edge.parent.secrets import OpenRequest
 from tests.control.test_reconciler import ASKED
-from tests.control.test_revisions import outline
+from tests.control.test_revisions import SOURCES, outline
 from tests.edge.test_sealed_secrets import joined
 
 VALUE, OTHER = "planted-6Hy1-value", "planted-2Pd9-other"
@@ -192,6 +193,21 @@ def test_the_spark_host_gets_the_secrets_of_apps_with_sinks_that_may_ask(world: 
     world.store.secrets.remove("hooked", "db")
     world.rounds.round()
     assert not path.exists()
+
+
+def test_a_source_in_the_data_centre_gets_a_secret_that_comes_later(world: World) -> None:
+    own = msgspec.structs.replace(SOURCES[0], devices=IN_CLOUD)
+    world.store.apps.submit(
+        msgspec.structs.replace(ASKED, name="pulled"),
+        msgspec.structs.replace(outline("b"), sources=[own]),
+    )
+    world.rounds.round()
+    assert world.shelf(CLOUD_DEVICE).versions() == {}
+    made = world.store.secrets.set("pulled", "db", VALUE)
+    world.rounds.round()
+    assert world.shelf(CLOUD_DEVICE).versions() == {("pulled", "db"): made.version}
+    assert world.shelf("here").versions() == {}
+    assert all(one.app != "pulled" for one in world.told())
 
 
 def test_a_control_that_was_away_removes_what_is_not_wanted_any_more(world: World) -> None:
