@@ -52,8 +52,10 @@ class Fetched:
                 f"--fetched {folder} holds nothing that gear fetch has written whole: {said}; fetch again"
             ) from None
 
-    def plan(self, graph: Graph) -> Plan:
-        """The app's plan, for the flow as it is here; raises `ConfigError` where the records are others."""
+    def plan(self, graph: Graph) -> tuple[Plan, dict[str, FetchedRows]]:
+        """The app's plan, for the flow as it is here, and by channel what reads its records; raises
+        `ConfigError` where the records are others.
+        """
         ours = graph.with_options(self.meta.options, f"--fetched {self.folder}:")
         plan = make_mixed_plan(ours, self.meta.cut, self.meta.cuts)
         known = {channel.id: FetchedRows(channel.entry, channel.kind) for channel in plan.channels}
@@ -69,11 +71,11 @@ class Fetched:
                 f"--fetched {self.folder}: the flow here has no channel {strange[0]} with such records: run "
                 f"the code that app {self.meta.app} ran"
             )
-        return plan
+        return plan, known
 
     def said(self, graph: Graph) -> str:
         """Where a run over it begins, as a sentence; raises `ConfigError`."""
-        plan = self.plan(graph)
+        plan, _ = self.plan(graph)
         made = [step for step in plan.edge if plan.graph[step].inputs]
         streams = ", ".join(c.id for c in plan.channels if c.id not in _BESIDE)
         before = f"; {', '.join(made)} ran on devices, and is not run again" if made else ""
@@ -99,11 +101,11 @@ class FetchedRun:
 
     def __init__(self, fetched: Fetched, graph: Graph, clock: Clock) -> None:
         """Raises `ConfigError` and `PlacementError`."""
-        self._fetched, self._meta, self.plan = fetched, fetched.meta, fetched.plan(graph)
+        self._fetched, self._meta = fetched, fetched.meta
+        self.plan, self._rows = fetched.plan(graph)
         self._steps = Followed(self.plan, self.plan.cloud, clock)
         self.progress = Progress()
         self.ended = False
-        self._rows = {channel.id: FetchedRows(channel.entry, channel.kind) for channel in self.plan.channels}
         known = derive_properties(self.plan.graph)
         entries = {channel.id: channel.entry for channel in self.plan.channels}
         self._timely = {c for c, entry in entries.items() if entry in known and known[entry].timely}
