@@ -21,7 +21,7 @@ from geartrain.control.codec import encode_reported
 from geartrain.control.states import OTHER_STEPS, App, AppReport, AppState, Reported
 from geartrain.revision.code import Code
 from geartrain.testing import TestingSource
-from geartrain_cloud.changes.judging import Standing, Verdict, judged, others_mean
+from geartrain_cloud.changes.judging import Others, Standing, Verdict, judged, others_of
 from geartrain_cloud.control import checking
 from geartrain_cloud.control.canary_rounds import SETTLE_S, CanaryRounds, restarts
 from geartrain_cloud.control.checking import Answer, Question, check
@@ -34,6 +34,7 @@ from geartrain_cloud.control.updating import Updates
 from geartrain_cloud.control_store.errors import ConflictError
 from geartrain_cloud.control_store.events import Event
 from geartrain_cloud.control_store.model import CanaryStage, CutChange, Mode, Report, State, Submission
+from geartrain_cloud.log.brought import ENTRIES_BEFORE, Brought, brought_by_device
 from geartrain_cloud.log.opening import take_ledger
 from geartrain_cloud.platform.places import read_report, write_report
 from geartrain_cloud.rest.answering import sentences
@@ -302,6 +303,40 @@ def test_a_canary_that_sends_dead_letters_goes_back_by_the_log(world: World) -> 
     )
 
 
+def test_a_canary_that_falls_silent_goes_back_by_the_log(world: World) -> None:
+    path = world.places.log / "ledger.sqlite"
+    take_ledger(path, 1, (0,))[0].close()
+
+    def logged(number: int, device: str, channel: str, count: int, kind: str = "rows") -> None:
+        row = ("heat.1", 0, number, kind, channel, device, b"", 0, "", 0, count, "", "", "{}", b"")
+        with closing(sqlite3.connect(path)) as ledger, ledger:
+            ledger.execute(f"INSERT INTO entries VALUES ({', '.join('?' * len(row))})", row)
+
+    place = ENTRIES_BEFORE + 9
+    logged(9, "d2", "doubled", 5)  # too long ago to be looked at
+    logged(place - 1, "d1", "doubled", 5)
+    logged(place, "d1", "_dead_letters", 5)
+    world.update("calm", "b", canary="d1")
+    world.settle()
+    write_report(world.places.ingest_status, {"flows": {"heat.1": {"positions": {"0": place}}}})
+    assert world.look()["stage"] == "runs"
+    sent = [("d2", "doubled", 200), ("d3", "doubled", 100), ("d3", "_late", 9), ("d1", "_late", 8)]
+    for number, one in enumerate(sent, place + 1):
+        logged(number, *one)
+    logged(place + 5, "d1", "doubled", 5, "crossing")
+    assert brought_by_device(world.places.log, "heat.1", {"0": place}) == {
+        "d1": Brought(late=8, before=5),
+        "d2": Brought(200),
+        "d3": Brought(100, 9),
+    }
+    assert world.look(9 * MINUTE_US)["stage"] == "runs", "its time is not over"
+    seen = world.look(2 * MINUTE_US)
+    assert (seen["stage"], seen["why"]) == (
+        "went back",
+        "device d1 sends no records any more, and other devices have sent 150.0 each",
+    )
+
+
 def test_starts_anew_are_counted_in_events() -> None:
     def said(*states: str) -> list[Event]:
         whole = [dict(zip(("state", "why"), one.split(":"), strict=True)) for one in states]
@@ -522,7 +557,7 @@ def test_the_devices_of_a_canary_are_judged_by_plain_figures() -> None:
     good = Standing("d1", "running", has_crossed=True)
 
     def verdict(*found: Standing, mean: float = 0.0, is_over: bool = True) -> Verdict | None:
-        return judged(found, mean, "10 min", is_over=is_over)
+        return judged(found, Others(mean), "10 min", is_over=is_over)
 
     assert verdict(good, is_over=False) is None
     assert verdict(good) == Verdict(True, "1 of 1 devices have run it well for 10 min")
@@ -545,7 +580,32 @@ def test_the_devices_of_a_canary_are_judged_by_plain_figures() -> None:
     assert verdict(replace(good, held="no such channel")) == Verdict(
         False, "device d1 keeps what it sends: no such channel"
     )
-    assert judged([replace(good, state="ended", is_online=False)], 0.0, "5 s", is_over=True, ends=True) == (
-        Verdict(True, "1 of 1 devices have run it well for 5 s")
+    assert judged(
+        [replace(good, state="ended", is_online=False)], Others(), "5 s", is_over=True, ends=True
+    ) == (Verdict(True, "1 of 1 devices have run it well for 5 s"))
+
+
+def test_the_devices_of_a_canary_are_compared_by_what_they_send() -> None:
+    good = Standing("d1", "running", has_crossed=True)
+
+    def why(brought: Brought, others: Others, *, is_over: bool = True, state: str = "running") -> str:
+        found = judged([replace(good, brought=brought, state=state)], others, "10 min", is_over=is_over)
+        return "" if found is None or found.is_good else found.why
+
+    late = "device d1 sends 50% of its records too late, and other devices 25%"
+    assert why(Brought(101, 101), Others(late_share=0.25)) == late
+    assert why(Brought(101, 101), Others(late_share=0.25), is_over=False) == ""
+    assert why(Brought(100, 100), Others(late_share=0.25)) == "", "these few are borne"
+    assert why(Brought(101, 101), Others(late_share=0.45)) == ""
+    silent = "device d1 sends no records any more, and other devices have sent 1,000.0 each"
+    assert why(Brought(before=1), Others(records=1_000.0)) == silent
+    assert why(Brought(before=1), Others(records=99.0)) == "", "others send little as well"
+    assert why(Brought(), Others(records=1_000.0)) == "", "it sent nothing before either"
+    assert why(Brought(1, before=1), Others(records=1_000.0)) == ""
+    assert why(Brought(before=1), Others(records=1_000.0), state="ended", is_over=False) == (
+        "device d1 has come to its end"
     )
-    assert others_mean({"d1": 40, "d2": 3, "d3": 1}, ("d1",), 4) == 1.0
+    brought = {"d1": Brought(7, 7), "d2": Brought(30, 10), "d3": Brought(30)}
+    letters = {"d1": 40, "d2": 3, "d3": 1}
+    assert others_of(letters, brought, ("d1",), 4) == Others(1.0, 15.0, 10 / 70)
+    assert others_of({}, {}, ("d1",), 0) == Others()

@@ -9,25 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from geartrain.errors import GeartrainError, LedgerError
 from geartrain.ports import Clock
 from geartrain.printable import TEXT_CHARS_MAX, printable
-from geartrain_cloud.changes.judging import Standing, Verdict, in_words, judged, others_mean
+from geartrain_cloud.changes.judging import Standing, Verdict, in_words, judged, others_of
 from geartrain_cloud.control.crossed import has_crossed, report_of
 from geartrain_cloud.control_store.bearers import Bearer
 from geartrain_cloud.control_store.errors import StoreError
 from geartrain_cloud.control_store.events import Event
 from geartrain_cloud.control_store.model import ONLINE_US, Canary, CanaryStage, Instance, State, Wanted
 from geartrain_cloud.control_store.store import ControlStore
-from geartrain_cloud.log.letters import letters_by_device
+from geartrain_cloud.log.brought import Brought, brought_by_device, letters_by_device
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.rest.audit import AuditLog
 
+T = TypeVar("T")
 _LOG = logging.getLogger("geartrain.control")
 
 EVERY_S = 5.0
@@ -79,28 +80,39 @@ class CanaryRounds:
         ingest = self._ingest(instance.instance)
         if not canary.positions and (positions := _positions(ingest)):
             self._store.revisions.canaries.place(instance.instance, positions)
-        letters = await self._letters(instance, canary)
-        found, others = self._standings(instance, canary, ingest, letters)
         is_settled = self._clock.monotonic_s() - self._since_s >= SETTLE_S
         is_over = is_settled and self._clock.now_us() >= canary.until_us
-        mean, ends = others_mean(letters, canary.devices, others), instance.outline.bounded
-        verdict = judged(found, mean, in_words(canary.for_s), is_over=is_over, ends=ends)
+        letters = await self._of_log(letters_by_device, instance, canary)
+        # Reads many entries, and so only once.
+        brought = await self._of_log(brought_by_device, instance, canary) if is_over else {}
+        found, count = self._standings(instance, canary, ingest, letters, brought)
+        others, ends = others_of(letters, brought, canary.devices, count), instance.outline.bounded
+        verdict = judged(found, others, in_words(canary.for_s), is_over=is_over, ends=ends)
         if verdict is not None:
             self._decide(instance, canary, verdict)
 
-    async def _letters(self, instance: Instance, canary: Canary) -> Counter[str]:
-        """By device, the dead letters since the canary began; none where that cannot be told."""
+    async def _of_log(
+        self,
+        question: Callable[[Path, str, Mapping[str, int]], Mapping[str, T]],
+        instance: Instance,
+        canary: Canary,
+    ) -> Mapping[str, T]:
+        """By device, what it has sent since the canary began; nothing where that cannot be told."""
         if not canary.positions:
-            return Counter()
+            return {}
         try:
-            log = self._places.log
-            return await asyncio.to_thread(letters_by_device, log, instance.instance, canary.positions)
+            return await asyncio.to_thread(question, self._places.log, instance.instance, canary.positions)
         except LedgerError as error:
             _LOG.warning("the canary of %s: %s", instance.instance, printable(str(error)))
-            return Counter()
+            return {}
 
     def _standings(
-        self, instance: Instance, canary: Canary, ingest: Mapping[str, Any], letters: Mapping[str, int]
+        self,
+        instance: Instance,
+        canary: Canary,
+        ingest: Mapping[str, Any],
+        letters: Mapping[str, int],
+        brought: Mapping[str, Brought],
     ) -> tuple[list[Standing], int]:
         """The devices of a canary that have not left it, and how many others there are."""
         assigned = self._store.desired.assigned(instance.instance)
@@ -122,6 +134,7 @@ class CanaryRounds:
                     restarts([one for one in events if one.device == device]),
                     letters.get(device, 0),
                     _held(ingest, device),
+                    brought.get(device, Brought()),
                 )
             )
         return found, len(wanted) - len(found)
