@@ -1,5 +1,5 @@
-"""Many more random flows that go through random revisions, each under three schedules. In one of them devices
-send records of former types, too.
+"""Many more random flows that go through random revisions, each under three schedules. In one of them new
+steps begin anywhere in the log of before; in another, devices send records of former types, too.
 
 `make revisions` runs 1,000; `--from` begins with another one than the first.
 """
@@ -31,9 +31,12 @@ def check_flows(first: int, count: int) -> Seen:
 
 def _check(number: int) -> Seen:
     with tempfile.TemporaryDirectory() as folder:
-        seen = check_flow(Path(folder) / "present", number, SCHEDULES - 1)
-        former = check_flow(Path(folder) / "former", number, 1, FormerLog)
-    seen.add(replace(former, flows=0))
+        at = Path(folder)
+        seen = check_flow(at / "present", number, SCHEDULES - 2)
+        past = check_flow(at / "past", number, 1, past=True)
+        former = check_flow(at / "former", number, 1, FormerLog, past=number % 2 == 1)
+    for one in (past, former):
+        seen.add(replace(one, flows=0))
     return seen
 
 
@@ -44,6 +47,7 @@ def test_many_flows_go_through_revisions_as_the_reference_does() -> None:
     assert seen.killed > 2 * FLOWS
     assert seen.scaled > 2 * FLOWS
     assert seen.migrated
+    assert seen.in_past
     assert seen.letters
 
 

@@ -167,6 +167,8 @@ def _walked(step: Step, life: _Life, rows: list[Row], clock: int, answer: Answer
     fresh = {encode_key(records[0].key): records for records in by_key(rows)}
     for key, records in fresh.items():
         life.walks.setdefault(key, Walk(step, records[0].key, answer))
+    for walk in life.walks.values():
+        walk.go_on(answer)
     found = [
         row for key, walk in life.walks.items() for row in walk.over(fresh.get(key, []), operator.task, clock)
     ]

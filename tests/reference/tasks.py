@@ -68,6 +68,10 @@ class Walk:
         self._rows: list[Row] = []
         self._forget()
 
+    def go_on(self, answer: Answer) -> None:
+        """Have dead letters of what comes from now on be in another answer."""
+        self._answer = answer
+
     def _forget(self) -> None:
         self._touched: int | None = None
         self._timers: set[int] = set()
