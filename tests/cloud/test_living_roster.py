@@ -539,3 +539,51 @@ def test_the_clock_of_a_source_that_comes_waits_until_a_device_has_gone_over(
     assert kinds.index(EntryKind.REVISION) < (crossed := kinds.index(EntryKind.CROSSING))
     assert not any("trades" in one for one in clocks[:crossed])
     assert not has or [one.get("trades") for one in clocks[-2:]] == [3, 5]
+
+
+def test_the_clock_of_a_source_that_goes_waits_for_each_device_until_it_has_gone_over(tmp_path: Path) -> None:
+    one, away = Saying("device-1", b"epoch--1", FLOW), Saying("device-2", b"epoch--2", FLOW)
+    names = ("quotes", "trades")
+    channels = {name: RosterChannel((name,), QUOTE.schema.schema_id) for name in names}
+    devices: dict[str, tuple[str, ...]] = dict.fromkeys(("device-1", "device-2"), names)
+    before = RosterDocument(channels, names, devices, bounded=False, join_timeout_s=600, idle_after_s=600)
+    schemas = dict.fromkeys(names, QUOTE.schema)
+
+    async def story() -> None:
+        async with following(tmp_path) as (found, roster):
+            roster.put(FLOW, before)
+            await logged(tmp_path, EntryKind.ASSIGNED, 4)
+            for device, mark in ((one, 40), (away, 3)):
+                device.stands = {"trades": mark}
+                found.net.deliver(device.topic, device.schemas(schemas), device.quotes(1.0))
+                await found.net.acked(device)
+            away.stands = {"trades": 5}
+            spooled = away.quotes(2.0)  # read before it goes over, and sent long behind the revision
+            roster.put(FLOW, structs.replace(before, revision=2))
+            await logged(tmp_path, EntryKind.REVISION)
+            one.stands = {}
+            found.net.deliver(one.topic, one.cross("quotes", revision=2), one.quotes(2.0, watermark=90))
+            await found.net.acked(one)
+        async with following(tmp_path) as (found, roster):  # as after a restart
+            found.net.deliver(away.topic, spooled)
+            await found.net.acked(away)
+            assert entries(tmp_path)[-1].clocks["trades"] == 5
+            away.stands = {}
+            found.net.deliver(away.topic, away.cross("quotes", revision=2), away.quotes(3.0, watermark=95))
+            await found.net.acked(away)
+            assert found.ingest.counter(Counter.QUARANTINED_BATCHES) == 0
+            await logged(tmp_path, EntryKind.ADVANCE)
+            roster.put_device(FLOW, "device-3", names)  # one that never had it holds up no other source
+            await logged(tmp_path, EntryKind.ASSIGNED, 6)
+
+    asyncio.run(story())
+    assert prices(tmp_path) == [1.0, 1.0, 2.0, 2.0, 3.0]
+    assert LogReader(tmp_path).counters().get("records_overtaken", 0) == 0
+    kinds = (EntryKind.REVISION, EntryKind.CROSSING, EntryKind.LACKS)
+    told = [(e.kind, e.device, e.source) for e in entries(tmp_path) if e.kind in kinds]
+    assert told[0] == (EntryKind.REVISION, "", "")
+    for name, two in (("device-1", told[1:3]), ("device-2", told[3:])):
+        assert set(two) == {(EntryKind.CROSSING, name, ""), (EntryKind.LACKS, name, "trades")}
+    clocks = [entry.clocks.get("trades", START_OF_TIME) for entry in entries(tmp_path)]
+    assert clocks == sorted(clocks)
+    assert clocks[-1] == 90, "it follows the others"

@@ -25,6 +25,7 @@ from geartrain.revision.change import StepChange
 from geartrain.schema import Note
 from geartrain.testing import TestingSource
 from geartrain_cloud.changes.editing import unasked
+from geartrain_cloud.control.canary import unfit
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question, check
 from geartrain_cloud.control.crossed import laggards
@@ -561,6 +562,30 @@ def test_devices_whose_agents_do_not_know_what_a_flow_uses_are_named(store: Cont
     assert (refused(plain), held_back(plain)) == ("", "")
     says(OTHER_STEPS, NOTES, MIGRATES)
     assert (refused(noted), held_back(migrating)) == ("", "")
+
+
+def test_a_source_that_has_gone_does_not_come_again(store: ControlStore) -> None:
+    trust = Trust(Path("bundles"), store)
+
+    async def load(question: Question) -> Checked:
+        return check(question)
+
+    updates = Updates(store, load, trust, lambda: None, lambda name: HostReport(), lambda: 0)
+    instance = running(store)
+    without = replace(instance, outline=replace(instance.outline, gone={"doors": 2}))
+    wanted = replace(outline("b"), sources=[*SOURCES, SourceOutline("doors", False)])
+    first = check(Question(f"{mill.__name__}:one", "edge", {})).outline
+    assert first is not None
+    plain = Revision.from_json(first.document)
+
+    def says(one: Instance) -> list[str]:
+        return [w for w in updates._in_the_way(one, wanted, Change(), (plain, plain)) if "doors" in w]
+
+    (why,) = says(without)
+    assert why.startswith("source doors has gone from the app, and does not come again: give it another id")
+    assert says(instance) == []
+    found = unfit((instance.outline, wanted), (plain, replace(plain, sources=())), Change())
+    assert any("a source that has gone does not come again (readings)" in one for one in found)
 
 
 async def posted(updates: Updates, verb: str, method: str = "POST") -> tuple[int, Any]:

@@ -246,3 +246,19 @@ def test_a_source_says_with_which_revision_it_came() -> None:
     third = with_since(third, second, 4)
     for outline, since in ((second, {"a": 0, "b": 3}), (third, {"a": 0, "b": 3, "c": 4})):
         assert {source.id: source.since for source in outline.sources} == since
+
+
+def test_what_has_gone_of_the_sources_is_known_from_then_on(tmp_path: Path) -> None:
+    names = (("a", "b"), ("a", "c"), ("a",), ("a",))
+    found = [Outline("heat", [], [SourceOutline(name, False) for name in one], "r") for one in names]
+    for number in range(1, len(found)):
+        found[number] = with_since(found[number], found[number - 1], number + 1)
+    world = World(tmp_path)
+    left = Outline("heat", [], [HEAT], "ab" * 32, code="cd" * 32, gone={"doors": 2})
+    world.store.apps.submit(Submission("heat", "heat:flow", "auto", "all"), left)
+    assert world.members() == dict.fromkeys(FLEET, ("heat", "doors")), "each may have more to send of it"
+    document = changed(RosterReader(world.config.places.log).after())["heat.1"]
+    assert (document.sources, document.since) == (("heat", "doors"), {"doors": 2})
+    assert "doors" not in world.told("t1")
+    world.store.close()
+    assert [one.gone for one in found] == [{}, {"b": 0}, {"b": 0, "c": 2}, {"b": 0, "c": 2}]

@@ -1,4 +1,6 @@
-"""A device goes over to a revision with one more source, which begins at its own beginning from there on."""
+"""A device goes over to a revision with one more source, which begins at its own beginning from there on. Or
+it goes over to one without a source, of which the log then has what was read.
+"""
 
 from __future__ import annotations
 
@@ -73,3 +75,44 @@ def test_a_kill_at_any_write_around_it_changes_nothing(tmp_path: Path, after: bo
             run(agent_of(THEN, mortal, MemoryNet(ingest), of_revision(2)).run())
         assert run(agent_of(THEN, path, MemoryNet(ingest), of_revision(2), seed=2).run())
         check(ingest)
+
+
+def check_gone(ingest: NaiveIngest) -> None:
+    """All that was read of the source is there once, as far as the log has its position, and nothing more."""
+    assert sums_of(ingest) == expected([ROWS], [1])
+    read = ingest.positions["doors", "d1/doors"]
+    assert 0 < read.position < DOORS
+    assert not read.ended
+    assert [row[3] for row in ingest.rows["wide"]] == [n for n in range(read.position) if n % 7 >= 5]
+    assert ingest.crossings == [(1, tuple(sorted(FIRST.edge)))]
+    assert ingest.positions["readings", "d1/readings"].ended
+
+
+def test_a_source_that_goes_is_delivered_as_far_as_it_was_read(tmp_path: Path) -> None:
+    path, ingest = tmp_path / "spool.sqlite", ingest_of(THEN, FIRST)
+    half_way(path, ingest, THEN, of_revision(1), 60)
+    stands = ingest.sources["doors"]
+    net = MemoryNet(ingest, Troubles(0.1, 0.1, 0.1, 0.02, 3))
+    assert run(agent_of(FIRST, path, net, of_revision(2)).run())
+    check_gone(ingest)
+    assert ingest.sources["doors"] >= stands
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_kill_at_any_write_as_a_source_goes_changes_nothing(tmp_path: Path, after: bool) -> None:
+    for writes in range(1, 6):
+        path, ingest = tmp_path / f"{writes}.sqlite", ingest_of(THEN, FIRST)
+        half_way(path, ingest, THEN, of_revision(1), 60)
+        mortal = MortalSpool(path, writes, after=after)
+        with pytest.raises(KilledError):
+            run(agent_of(FIRST, mortal, MemoryNet(ingest), of_revision(2)).run())
+        assert run(agent_of(FIRST, path, MemoryNet(ingest), of_revision(2), seed=2).run())
+        check_gone(ingest)
+
+
+def test_a_spool_that_is_lost_behind_it_goes_on_with_the_others(tmp_path: Path) -> None:
+    path, ingest = tmp_path / "spool.sqlite", ingest_of(THEN, FIRST)
+    half_way(path, ingest, THEN, of_revision(1), 60)
+    half_way(path, ingest, FIRST, of_revision(2), 10)
+    assert run(agent_of(FIRST, tmp_path / "new.sqlite", MemoryNet(ingest), of_revision(2), seed=2).run())
+    check_gone(ingest)

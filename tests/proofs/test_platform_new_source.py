@@ -1,4 +1,4 @@
-"""A whole platform whose devices get one more source by an update while they send; with Spark.
+"""A platform whose devices get a source by an update while they send, and lose it by another; with Spark.
 
 The agent of one device is killed as it goes over. The tables are compared with what plain Python makes of the
 lines of the files.
@@ -79,3 +79,15 @@ def test_devices_get_a_source_more_and_read_it_from_its_beginning(
         until(lambda: rows(client, "ever") == ever, "all doors were counted")
         sources = {one["source"]: one["clock_us"] for one in client.get("/apps/meadow")["clocks"]}
         assert sources.keys() == {"readings", "doors"}
+        world.install(LIVE)
+        with world.growing():
+            gear(state, "update", "meadow", project, "--timeout", "10m")
+        until(lambda: client.get("/apps/meadow")["crossing"] is None, "all have gone over once more")
+        world.grow(100)
+        each = sorted(row for name in DEVICES for row in sums(world.records[name]))
+        until(lambda: rows(client, "each") == each, "all readings are in their table, without the doors")
+        assert rows(client, "wide") == wide
+        assert {one["source"] for one in client.get("/apps/meadow")["clocks"]} == {"readings"}
+        world.install(LIVE + MORE.replace("DOORS", str(doors)))
+        with pytest.raises(AssertionError, match="source doors has gone from the app, and does not come"):
+            gear(state, "update", "meadow", project, "--dry-run")

@@ -272,7 +272,7 @@ def on_devices(
 def test_devices_keep_their_sources_and_the_records_of_a_name() -> None:
     found = change_of(on_devices(), on_devices("others")).refusals
     assert any(
-        "what the devices read would change (source readings is gone), and a running app keeps the" in one
+        "source readings cannot go from an app that runs, since all that would stay come to" in one
         for one in found
     )
     assert any(
@@ -310,8 +310,23 @@ def test_a_source_comes_where_new_steps_alone_read_it() -> None:
     assert (found.refusals, found.crosses) == ((), True)
     assert {one.step for one in found.steps if one.what == "attached"} >= {"doors", "doors_made"}
     assert change_of(live("doors"), live("doors", "bells")).refusals == ()
-    (gone,) = change_of(live("doors"), live()).refusals
-    assert "what the devices read would change (source doors is gone)" in gone
+
+
+def test_a_source_goes_with_the_steps_that_read_it() -> None:
+    for bounded in (False, True):
+        found = change_of(live("doors", bounded=bounded), live())
+        assert (found.refusals, found.crosses) == ((), True)
+        assert {one.step for one in found.steps if one.what == "removed"} >= {"doors", "doors_made"}
+    assert change_of(live("doors"), live("bells")).refusals == ()
+    (reads,) = change_of(live("doors", "bells", joins=True), live("bells", joins=True)).refusals[-1:]
+    assert reads.startswith("source doors cannot go from an app that runs, since step all, which stays")
+    (cloud,) = change_of(live("doors", devices="tier=cloud"), live()).refusals
+    assert cloud.startswith("source doors cannot go from an app that runs, since it is read in the data")
+
+
+def test_a_source_that_stays_is_what_it_was() -> None:
+    (other,) = change_of(live("doors", bounded=True), live("doors")).refusals
+    assert "a source of a running app stays as it is, or goes" in other
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,11 @@ def unfit(
         )
     if outlines[1].begin:
         found.append("--canary: new steps cannot read the log of before on some devices: leave --from out")
+    if others := sorted({one.id for one in was.sources} ^ {one.id for one in now.sources}):
+        found.append(
+            f"--canary: a source that has gone does not come again ({in_short(others)}), so there would be "
+            "no way back or on: leave --canary out"
+        )
     if change.drops:
         found.append(
             f"--canary: what steps keep would be lost on the way back ({in_short(change.drops)}): leave "

@@ -73,9 +73,14 @@ class RosterKeeper:
         instance = told.instance
         outline, ended = instance.outline, instance.state.has_whole_log
         channels = [one for one in outline.channels if one.id not in (DEAD_LETTERS, LATE)]
-        sources = tuple(source.id for source in outline.sources)
+        sources = (*(source.id for source in outline.sources), *outline.gone)
         there = [] if ended else [device for device, state in told.assigned.items() if state != "left"]
-        devices = {d: members(instance, d, told.lacks.get(d, ()), told.reports.get(d)) for d in there}
+        # Of what has gone each device may have more to send. Once it has gone over, its batches say so.
+        devices = {
+            d: (*members(instance, d, told.lacks.get(d, ()), told.reports.get(d)), *outline.gone)
+            for d in there
+        }
+        came = {**outline.gone, **{source.id: source.since for source in outline.sources}}
         return RosterDocument(
             {one.id: RosterChannel(tuple(one.sources), one.schema, one.former) for one in channels},
             sources,
@@ -86,7 +91,7 @@ class RosterKeeper:
             {one.id: one.partitioned_by for one in channels if one.partitioned_by},
             ended,
             instance.revision,
-            {source.id: source.since for source in outline.sources if source.since},
+            {source: since for source, since in came.items() if since},
             instance.retain_s or None,
             instance.retain_bytes or None,
         )

@@ -54,6 +54,10 @@ HASH_CHARS = 64
 NAMED_MAX = 100
 """Devices that an answer names; it counts all."""
 _BY_HAND = "a person has said so"
+GONE = (
+    "source {} has gone from the app, and does not come again: give it another id, or kill the app and "
+    "submit the flow"
+)
 NOTHING_NEW = "from {}: this flow has no step that is new: leave it out"
 
 
@@ -413,6 +417,7 @@ class Updates:
     ) -> list[str]:
         """What keeps an app from another revision now, a sentence each."""
         found = list(change.refusals)
+        found += [GONE.format(one.id) for one in outline.sources if one.id in instance.outline.gone]
         found += under_way(instance, self._host(instance.instance), passes=bool(outline.follows))
         if not (outline.bundled and instance.outline.bundled):
             which = "that it runs" if outline.bundled else "of this flow"

@@ -101,7 +101,8 @@ class Outline(msgspec.Struct, frozen=True):
     follows: the number of the revision that it comes after where it passes over others, else 0; crosses:
     devices go over to it at a commit, once it is in force; begin: from where the steps `attached`, which are
     new in it, read the log, "" for the place where it comes into force. channels: also those of former
-    revisions, by which devices send that have not gone over.
+    revisions, by which devices send that have not gone over; gone: the sources of former revisions that this
+    one has not, of which such devices send, each with the revision by which it came.
     """
 
     flow: str
@@ -122,6 +123,7 @@ class Outline(msgspec.Struct, frozen=True):
     crosses: bool = False
     begin: str = ""
     attached: tuple[str, ...] = ()
+    gone: dict[str, int] = {}
 
     @property
     def sends(self) -> bool:

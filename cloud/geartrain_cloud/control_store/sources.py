@@ -77,10 +77,14 @@ def has(instance: Instance, device: str, lacks: Collection[str] = ()) -> tuple[s
 
 
 def with_since(outline: Outline, held: Outline, number: int) -> Outline:
-    """The outline of revision `number`, whose sources say with which one they came; held: of that before."""
+    """The outline of revision `number`, whose sources say with which one they came, and which says what has
+    gone; held: of that before.
+    """
     known = {source.id: source.since for source in held.sources}
     sources = [replace(source, since=known.get(source.id, number)) for source in outline.sources]
-    return replace(outline, sources=sources)
+    here = {source.id for source in sources}
+    gone = {name: since for name, since in {**held.gone, **known}.items() if name not in here}
+    return replace(outline, sources=sources, gone=gone)
 
 
 def _elsewhere(outline: Outline, lacks: Collection[str]) -> frozenset[str]:

@@ -70,15 +70,14 @@ def dropped_state(
 
 def check_successor(flow: str, old: Prepared, new: Prepared) -> None:
     """Raise `HostError` where the new revision rests on other clocks, or sends other things to devices, than
-    the one that runs. Channels may come in and go: rows of one that has gone are read no more. Sources may
-    come in.
+    the one that runs. Channels may come in and go: rows of one that has gone are read no more. So may sources
+    where nothing goes to devices.
     """
-    stays = tuple(source for source in new.sources if source in old.sources or new.dealt)
-    for what, was, now in (
-        ("the sources", old.sources, stays),
-        ("what goes to devices", old.dealt, new.dealt),
+    for what, changes in (
+        ("the sources", old.sources != new.sources and bool(new.dealt)),
+        ("what goes to devices", old.dealt != new.dealt),
     ):
-        if was != now:
+        if changes:
             raise HostError(f"flow {flow}: {what} would change, which only a flow that is submitted anew may")
 
 

@@ -71,12 +71,12 @@ class RosterChannel(msgspec.Struct, frozen=True):
 class RosterDocument(msgspec.Struct, frozen=True):
     """What ingest follows of one instance.
 
-    channels: those that go up, without the two of the system; sources: all of the flow; bounded: all of them
-    come to an end, so no device is ever excluded; join_timeout_s, idle_after_s: after how long without a sign
-    a device of a flow with live sources holds no clock; partitioned_by: of some channels the field of whose
-    values each is said to live on one device; devices: those assigned, with the sources that each has;
-    revision: the number of the one that every partition is to bring; since: of sources that came with a later
-    revision its number; retain_s, retain_bytes: how long its
+    channels: those that go up, without the two of the system; sources: all that the flow has or had; bounded:
+    all of them come to an end, so no device is ever excluded; join_timeout_s, idle_after_s: after how long
+    without a sign a device of a flow with live sources holds no clock; partitioned_by: of some channels the
+    field of whose values each is said to live on one device; devices: those assigned, with the sources that
+    each has; revision: the number of the one that every partition is to bring; since: of sources that came
+    with a later revision its number; retain_s, retain_bytes: how long its
     rows stay in the log, None: as long as those of all.
     """
 

@@ -48,10 +48,11 @@ REST_ON_RECORDS = frozenset(
 STATEFUL = TASKS | REST_ON_RECORDS
 _TIERS = frozenset({"edge", "cloud"})
 SOURCES = (
-    "what the devices read would change ({}), and a running app keeps the sources that it has: leave them as "
-    "they are, and remove steps that read them if need be, or kill it and submit the flow"
+    "what the devices read would change ({}), and a source of a running app stays as it is, or goes: leave "
+    "it as it is, give the new one another id, or kill the app and submit the flow"
 )
 NEW_SOURCE = "source {} cannot come to an app that runs, since {}"
+GONE_SOURCE = "source {} cannot go from an app that runs, since {}"
 DOWN = (
     "what comes down to the devices, or runs behind it there, would change ({}), and stays while an app "
     "runs: kill it, and submit the flow"
@@ -183,8 +184,8 @@ def _on_devices(old: Revision, new: Revision, on_devices: Collection[str] | None
 
 def _fixed(old: Revision, new: Revision) -> list[str]:
     """Why what devices run cannot become this while the app runs, a sentence each."""
-    has = {source.id for source in old.sources}
-    kept = [tuple(source for source in one.sources if source.id in has) for one in (old, new)]
+    common = {source.id for source in old.sources} & {source.id for source in new.sources}
+    kept = [tuple(source for source in one.sources if source.id in common) for one in (old, new)]
     both = [
         replace(one, code=new.code, steps=(), channels=(), sources=sources)
         for one, sources in zip((old, new), kept, strict=True)
@@ -194,7 +195,7 @@ def _fixed(old: Revision, new: Revision) -> list[str]:
         for one, was in zip(both, (old, new), strict=True)
     ]
     bare = [replace(one, sources=()) for one in down]
-    common, now = has & {source.id for source in new.sources}, {one.id: one for one in _upward(new)}
+    now = {one.id: one for one in _upward(new)}
     known = tuple(_of_kept(channel, common) for channel in _upward(old) if channel.id in now)
     later = tuple(_of_kept(_as_taken(now[one.id], one), common) for one in known)
     up = [
@@ -203,7 +204,7 @@ def _fixed(old: Revision, new: Revision) -> list[str]:
     ]
     found = ((SOURCES, differences(*both)), (DOWN, differences(*bare)), (CHANNELS, differences(*up)))
     refusals = [sentence.format(in_short(clauses)) for sentence, clauses in found if clauses]
-    return [*refusals, *_unfit_sources(old, new)]
+    return [*refusals, *_unfit_sources(old, new), *_unfit_to_go(old, new)]
 
 
 def _of_kept(channel: ChannelForm, sources: Collection[str]) -> ChannelForm:
@@ -250,6 +251,28 @@ def _unfit_sources(old: Revision, new: Revision) -> list[str]:
         elif waits:
             why = f"step {waits[0]}, which runs, would wait for it: let new steps alone read it"
         found += [NEW_SOURCE.format(source.id, why)] if why else []
+    return found
+
+
+def _unfit_to_go(old: Revision, new: Revision) -> list[str]:
+    """Why sources cannot go while the app runs, a sentence each."""
+    stays, above = {source.id for source in new.sources}, _sources_above(old)
+    known = [step.id for step in new.steps if step.id in above]
+    found = []
+    for source in old.sources:
+        if source.id in stays:
+            continue
+        reads = [step for step in known if source.id in above[step]]
+        why = ""
+        if all(one.bounded for one in new.sources):
+            why = "all that would stay come to an end: leave it, or kill the app and submit the flow"
+        elif source.devices == IN_CLOUD:
+            why = "it is read in the data centre: leave it, or kill the app and submit the flow"
+        elif _downward(old):
+            why = "the flow sends to devices: leave it, or kill the app and submit the flow"
+        elif reads:
+            why = f"step {reads[0]}, which stays, reads it: remove that too, or give it another id"
+        found += [GONE_SOURCE.format(source.id, why)] if why else []
     return found
 
 

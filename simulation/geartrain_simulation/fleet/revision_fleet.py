@@ -51,7 +51,7 @@ from geartrain_simulation.stores.rosters import RosterBook, SimRoster
 from geartrain_simulation.stores.segments import Row
 from geartrain_simulation.stores.spools import SpoolBook
 
-SOURCE = "readings"
+SOURCE, DOORS = "readings", "doors"
 CROSSING_POINTS = (
     *("spool.open done", "spool.commit", "spool.write half", "spool.write done", "spool.fsync done"),
     *("spool.commit done", "net.publish", "net.publish done"),
@@ -59,7 +59,7 @@ CROSSING_POINTS = (
 """Where a device is killed that has been told to go over."""
 WELCOME_POINTS = ("spool.commit", "spool.write done", "net.publish", "net.publish done")
 """Where one is killed that has a fresh spool."""
-_SAID = re.compile(r"revision (\d+), ")
+SAID = re.compile(r"revision (\d+), ")
 _LOOK_S = 0.1
 
 
@@ -77,8 +77,10 @@ class RevisionFleet(Fleet):
         self._newest = {device.name: 1 for device in devices}
         self._begun: dict[bytes, int] = {}
         """By epoch, the revision that a spool was begun with that does not know of a crossing."""
-        self._opened: dict[bytes, int] = {}
-        """By epoch, the place where its device stood as ingest opened it."""
+        self._opened: dict[bytes, tuple[int, int]] = {}
+        """By epoch, the places where its device stood as ingest opened it, in either source."""
+        self._doors: dict[tuple[str, int], int] = {}
+        """By device and number of a crossing, where the second source stood."""
         self._sealed: dict[bytes, tuple[int, Leg]] = {}
         """By the digest of a crossing, its number, and what begins there."""
         self._crossed: dict[tuple[str, int], Leg] = {}
@@ -100,7 +102,8 @@ class RevisionFleet(Fleet):
         def heard(change: LedgerChange) -> None:
             for cursor in change.cursors:
                 if not cursor.seq:
-                    self._opened.setdefault(cursor.epoch, _position(cursor.positions))
+                    stands = _position(cursor.positions), _position(cursor.positions, DOORS)
+                    self._opened.setdefault(cursor.epoch, stands)
             for one in change.digests:
                 if one.digest in self._sealed:
                     number, leg = self._sealed[one.digest]
@@ -176,7 +179,7 @@ class RevisionFleet(Fleet):
             for batch in batches:
                 header = decode_header(batch.header)
                 if header.kind is BatchKind.CROSSING:
-                    self._note_crossing(batch, is_anew=False)
+                    self._note_crossing(device.name, batch, is_anew=False)
             on_renew(batches)
 
         book.on_commit, book.on_renew = committed, renewed
@@ -272,9 +275,11 @@ class RevisionFleet(Fleet):
         if (numbers.number, numbers.revision, stored) != (header.crossing, said.number, said.revision):
             detail = f"{name}: crossing {header.crossing} to {said}, but the spool says {numbers}"
             self.checkers.breach("one commit", detail)
-        if place != (split := _position(book.positions if is_anew else book.former_positions)):
+        stands = book.positions if is_anew else book.former_positions
+        if place != (split := _position(stands)):
             self.checkers.breach("boundary", f"{name}: a crossing at {place} of records up to {split}")
-        self._note_crossing(batch, is_anew=is_anew)
+        self._doors[name, header.crossing] = _position(stands, DOORS)
+        self._note_crossing(name, batch, is_anew=is_anew)
 
     def _surprise(self, name: str) -> None:
         """Have a device with a fresh spool die about as it is welcomed, and hear of a revision then."""
@@ -291,9 +296,10 @@ class RevisionFleet(Fleet):
         if not numbers.is_known:
             self._begun[book.epoch] = numbers.revision
 
-    def _note_crossing(self, batch: SpooledBatch, *, is_anew: bool) -> None:
+    def _note_crossing(self, name: str, batch: SpooledBatch, *, is_anew: bool) -> None:
         header = decode_header(batch.header)
-        leg = Leg(_position(header.positions), decode_crossing(batch.body)[0].number, is_fresh=is_anew)
+        place, doors = _position(header.positions), self._doors.get((name, header.crossing), 0)
+        leg = Leg(place, decode_crossing(batch.body)[0].number, is_fresh=is_anew, doors=doors)
         self._sealed[batch.digest] = header.crossing, leg
 
     def _mend(self, node: str, error: AlarmError) -> bool:
@@ -328,7 +334,8 @@ class RevisionFleet(Fleet):
             elif entry.device != name:
                 continue
             elif entry.kind is EntryKind.JOINED or entry.detail.startswith(FRESH_SAID):
-                legs.append(Leg(self._opened[entry.epoch], self._begins(entry, brought), is_fresh=True))
+                place, doors = self._opened[entry.epoch]
+                legs.append(Leg(place, self._begins(entry, brought), is_fresh=True, doors=doors))
             elif entry.kind is EntryKind.CROSSING:
                 legs.append(self._goes_over(entry, brought, legs[-1]))
             elif entry.kind in (EntryKind.ROWS, EntryKind.REMOVED) and entry.channel not in SYSTEM_CHANNELS:
@@ -361,7 +368,7 @@ class RevisionFleet(Fleet):
 
     def _said(self, entry: Entry, brought: int) -> int:
         """The revision that an entry says that its device runs."""
-        said = _SAID.search(entry.detail)
+        said = SAID.search(entry.detail)
         revision = int(said[1]) if said else 0
         if revision > brought:
             detail = f"{entry.device} runs {revision}, and the log has brought {brought}"
@@ -388,6 +395,6 @@ def _spool_fault(random: Random, name: str) -> Fault:
     return Fault(kind, name, at_s=round(at_s, 3), for_s=round(random.uniform(1, 6), 3))
 
 
-def _position(positions: Mapping[tuple[str, str], SplitProgress]) -> int:
-    """Of the one split that a device has."""
-    return next((at.position for (step, _), at in positions.items() if step == SOURCE), 0)
+def _position(positions: Mapping[tuple[str, str], SplitProgress], source: str = SOURCE) -> int:
+    """Of the one split that a device has of a source."""
+    return next((at.position for (step, _), at in positions.items() if step == source), 0)

@@ -281,12 +281,14 @@ def doors_beside(source: Readings) -> Doors:
 class Leg:
     """A stretch of a device's records: from where on its revision is `number`, until the next leg begins.
 
-    is_fresh: what its steps have kept was made by themselves, of all records before.
+    is_fresh: what its steps have kept was made by themselves, of all records before; doors: where its second
+    source stood.
     """
 
     begin: int
     number: int
     is_fresh: bool = False
+    doors: int = 0
 
 
 def gained(forms: Sequence[Form], last: int, number: int) -> int:

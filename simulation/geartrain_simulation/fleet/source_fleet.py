@@ -1,9 +1,11 @@
-"""Devices that get a source more with a revision of their steps, while all else goes wrong.
+"""Devices that get a source more with a revision of their steps, and in some runs lose it by a later one,
+while all else goes wrong.
 
 The world of revisions, in which one of them brings a second source. Some devices have it long before others
-do. No device comes to the end of its readings before it runs the last revision. Guarantees: as there, and the
-log has each record of the second source once, above the clock that this has from its revision on. No device
-is taken to lack it.
+do, or long after. No device comes to the end of its readings before it runs the last revision. Guarantees: as
+there, and the log has each record of the second source once that was read before the device has gone over to
+the revision without it. All of these lie above the clock that the source has from its revision on. No device
+is taken to lack it before that, and each is from there on.
 """
 
 from __future__ import annotations
@@ -18,11 +20,9 @@ from geartrain_cloud.log.roster import RosterDocument
 from geartrain_cloud.ports import EntryKind
 from geartrain_edge.settings import AgentSettings
 from geartrain_simulation.fleet.readings import doors_of
-from geartrain_simulation.fleet.revision_fleet import SOURCE, RevisionFleet
-from geartrain_simulation.fleet.revision_flow import Form, doors_beside, draw_forms
+from geartrain_simulation.fleet.revision_fleet import DOORS, SAID, SOURCE, RevisionFleet
+from geartrain_simulation.fleet.revision_flow import Form, Leg, doors_beside, draw_forms
 from geartrain_simulation.stores.segments import Row
-
-DOORS = "doors"
 
 
 class SourceFleet(RevisionFleet):
@@ -32,8 +32,13 @@ class SourceFleet(RevisionFleet):
 
     def _drawn_forms(self, seed: int) -> list[Form]:
         forms = draw_forms(seed)
-        self._since = Random(f"{seed}/sources").randrange(2, len(forms) + 1)
-        return [replace(form, doors=number >= self._since) for number, form in enumerate(forms, 1)]
+        self._since, self.until = Random(f"{seed}/sources").randrange(2, len(forms) + 1), len(forms) + 1
+        goes = Random(f"{seed}/sources that go")
+        if len(forms) > 2 and goes.random() < 0.6:
+            self._since = min(self._since, len(forms) - 1)
+            self.until = goes.randrange(self._since + 1, len(forms) + 1)
+        has = range(self._since, self.until)
+        return [replace(form, doors=number in has) for number, form in enumerate(forms, 1)]
 
     def _document_of(self, number: int) -> RosterDocument:
         document = super()._document_of(number)
@@ -49,14 +54,33 @@ class SourceFleet(RevisionFleet):
         return found, plan
 
     def _expected(self) -> dict[tuple[str, str], dict[str, list[Row]]]:
-        lacking = [e for e in self.ledger.all_entries() if e.kind is EntryKind.LACKS and e.source == DOORS]
-        if lacking:
-            detail = f"entry {lacking[0].number}: {lacking[0].device} is said to lack what comes to it"
-            self.checkers.breach("waited for", detail)
         found, source = super()._expected(), doors_beside(self.source)
         for (device, _), channels in found.items():
-            channels[DOORS] = [
+            behind = next((leg for leg in self.legs[device] if leg.number >= self.until), None)
+            self._check_waited_for(device, behind)
+            rows = [
                 Row(time, f"{device}/{DOORS}", number, b"", (reading.sensor, reading.level))
                 for number, (time, reading) in enumerate(doors_of(source, device))
+                if behind is None or number < behind.doors
             ]
+            channels.update({DOORS: rows} if rows else {})
         return found
+
+    def _check_waited_for(self, device: str, behind: Leg | None) -> None:
+        """That a device is said to lack the source once it has gone over to a revision without it, and not
+        before.
+        """
+        ran, lacks = 0, False
+        for entry in self._partition_of(device):
+            if entry.device != device:
+                continue
+            if said := SAID.search(entry.detail):
+                ran = int(said[1])
+            if entry.kind is not EntryKind.LACKS or entry.source != DOORS:
+                continue
+            lacks = True
+            if ran < self.until:
+                detail = f"entry {entry.number}: {device} is said to lack what comes to it"
+                self.checkers.breach("waited for", detail)
+        if behind is not None and not lacks:
+            self.checkers.breach("waited for", f"{device} has gone over, and is waited for")

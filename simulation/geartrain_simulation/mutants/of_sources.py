@@ -1,19 +1,22 @@
-"""Faults planted in sources that come to devices with a revision of their steps."""
+"""Faults planted in sources that come to devices with a revision of their steps, or go with one."""
 
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from __future__ import annotations
 
+from dataclasses import replace as replaced
 from typing import Any
 
 from msgspec.structs import replace
 
+from geartrain.records.event_time import START_OF_TIME
 from geartrain_cloud.ingest.config import FlowConfig
 from geartrain_cloud.ingest.content import Content
+from geartrain_cloud.ingest.roster import Followed
 from geartrain_edge.sources.intake import Intake
-from geartrain_simulation.fleet.revision_fleet import SOURCE
-from geartrain_simulation.fleet.source_fleet import DOORS, SourceFleet
+from geartrain_simulation.fleet.revision_fleet import DOORS, SOURCE
+from geartrain_simulation.fleet.source_fleet import SourceFleet
 from geartrain_simulation.mutants.planting import Mutant, Patches
 
 
@@ -70,9 +73,50 @@ def _position_not_kept(patches: Patches) -> None:
     patches.replace(Intake, "restore", make)
 
 
+def _waited_for_behind_it(patches: Patches) -> None:
+    """A device that has gone over to a revision without a source is still waited for."""
+
+    def make(right: Any) -> Any:
+        def believe(content: Content, stream: Any, header: Any, marks: Any) -> None:
+            clock = content._of(stream).clocks.get(DOORS)  # noqa: SLF001
+            is_held = clock is not None and not clock.is_excluded(stream.device)
+            right(content, stream, header, {DOORS: START_OF_TIME, **marks} if is_held else marks)
+
+        return believe
+
+    patches.replace(Content, "_believe", make)
+
+
+def _not_waited_for_from_its_revision_on(patches: Patches) -> None:
+    """A source goes from all devices as the log brings the revision, also from those that read it yet."""
+
+    def make(right: Any) -> Any:
+        def take(followed: Followed, rows: Any) -> None:
+            right(followed, rows)
+            for name, flow in followed.flows.items():
+                if flow.revision >= until[0]:
+                    followed.flows[name] = replaced(flow, sources={**flow.sources, DOORS: ()})
+
+        return take
+
+    def drawn(right: Any) -> Any:
+        def _drawn_forms(fleet: SourceFleet, seed: int) -> Any:
+            forms = right(fleet, seed)
+            until[0] = fleet.until
+            return forms
+
+        return _drawn_forms
+
+    until = [0]
+    patches.replace(SourceFleet, "_drawn_forms", drawn)
+    patches.replace(Followed, "take", make)
+
+
 OF_SOURCES = (
     Mutant("source that comes taken to be lacking", _taken_to_lack_it, _run),
     Mutant("source that comes not heard of", _waited_for_until_it_ends, _run),
     Mutant("source that comes begins where the others stand", _begins_where_the_others_stand, _run),
     Mutant("position of a source that comes not kept", _position_not_kept, _run),
+    Mutant("source that goes waited for behind it", _waited_for_behind_it, _run),
+    Mutant("source that goes not waited for", _not_waited_for_from_its_revision_on, _run),
 )
