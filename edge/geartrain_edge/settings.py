@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from geartrain.state.moving import CELLS_MAX
 from geartrain.wire.limits import LIMITS, Limits
 
 DRAIN_FILE = "drain"
@@ -97,7 +98,7 @@ class AgentSettings(msgspec.Struct, frozen=True):
     words; revision: the number of the app's revision, 0 where nobody has said; drops: by step the number of
     the newest revision by which it has lost what it kept;
     secrets: the folder of the app's secrets, None for none; claim_ms: how long the sources wait for the
-    state of steps that come from the cloud.
+    state of steps that come from the cloud; claim_cells_max: cells that come at once.
     """
 
     device: str
@@ -123,3 +124,4 @@ class AgentSettings(msgspec.Struct, frozen=True):
     drops: Mapping[str, int] = {}
     secrets: Path | None = None
     claim_ms: int = 20_000
+    claim_cells_max: int = CELLS_MAX

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from geartrain.control.states import AWAITS_STATE, STATE_STAYS
 from geartrain.errors import GeartrainError
 from geartrain_client.cli.apps_app import _cuts
 from tests.client.fake_platform import FakePlatform
@@ -122,6 +123,26 @@ def test_a_cut_waits_for_devices_in_contact_and_names_how_many_are_away(
     assert "cut, to come: for 2 devices, with revision 2" in shown
     assert "high does not run with this cut yet" in shown
     assert "high on 2, cloud on 1" in " ".join(gear(capsys, "list")[0].split())
+
+
+def test_a_cut_does_not_wait_for_a_device_that_asks_for_no_state(
+    platform: FakePlatform, capsys: Capture
+) -> None:
+    add(platform)
+    platform.change = ANSWER
+    why = f"{STATE_STAYS}: take the move back"
+    device = {"device": "truck-1", "state": "running", "online": True, "cut": "high", "cut_applied": False}
+    counts = {"assigned": 2, "online": 2, "applied": 1}
+    waits = {"applied": [device | {"why": f"{AWAITS_STATE}: it did not come {HOSTILE}"}]}
+    stays = {"applied": [device | {"why": why}]}
+    platform.apps["heat"] |= {"number": 2, "devices": counts}
+    platform.states.extend([stays, stays, waits, stays])  # it has said so before this move, and says so again
+    says = gear(capsys, "cut", "heat", "high", code=1)[1]
+    assert says.splitlines()[-1] == f"gear: device truck-1 {why}"
+    assert not platform.states
+    platform.apps["heat"] |= waits
+    says = gear(capsys, "cut", "heat", "high", "--timeout", "10ms", code=1)[1]
+    assert f"1 of 2 devices in contact have still to start it: device truck-1 {AWAITS_STATE}: it did" in says
 
 
 def test_a_cut_for_devices_has_a_selector_and_a_cut() -> None:

@@ -19,6 +19,7 @@ from geartrain.control.states import (
     CLAIMS_STATE,
     LEAVES_STATE,
     OWN_CUT,
+    STATE_STAYS,
     AppReport,
     AppState,
     Measured,
@@ -367,6 +368,13 @@ def test_what_the_data_centre_keeps_comes_only_to_agents_that_can_claim_it(tmp_p
     assert "the state of steps is on its way to 1 device" in info["waits_for"]
     (d1,) = [one for one in info["applied"] if one["device"] == "d1"]
     assert (d1["cut_applied"], d1["why"]) == (False, AWAITS_STATE)
+    for why in (f"{AWAITS_STATE}: it did not come within 20 s", f"{STATE_STAYS}: move fewer steps"):
+        late = Report("d1", app.instance, "running", why, cut=cut)
+        world.store.reports.heard("d1", world.report("d1", OWN_CUT, CLAIMS_STATE), 10, [late])
+        assert ("sums", 1, 0) in [(cut, *counts) for cut, *counts in world.shown()]
+        info = world.observer.info(app)
+        assert f"device d1 {why}" in info["waits_for"]
+        assert not any("on its way" in one for one in info["waits_for"])
     world.store.close()
 
 

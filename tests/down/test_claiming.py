@@ -33,6 +33,7 @@ from geartrain_cloud.downlink.writer import NamedChannel, OutboxWriter
 from geartrain_cloud.log.arrow import to_table
 from geartrain_cloud.spark import claims
 from geartrain_cloud.spark.compile import HOSTED, hosted_query
+from geartrain_edge.agent import claiming
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.agent.crossing import CLAIM, LastClaim
 from geartrain_edge.spool.spool import SqliteSpool
@@ -279,8 +280,28 @@ def test_a_device_goes_on_without_what_nobody_gives_it(tmp_path: Path) -> None:
     assert run(beside(world, agent))
     assert not world.ingest.crossings
     assert agent.status().counters["claims_given_up"] == 1
-    assert agent.status().awaits_state
+    status = agent.status()
+    assert (status.awaits_state, status.claims_no_more) == (True, False)
+    assert status.unmoved == "it did not come within 0.05 s"
     world.deaf = False
+    check(world)
+
+
+def test_a_device_does_not_ask_again_for_more_than_moves_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, path = cloud_of(tmp_path), tmp_path / "spool.sqlite"
+    run(beside(world, agent_of(world.cloud, path, world.broker, HELD), until_read=ROWS // 3))
+    monkeypatch.setattr(claiming, "AGAIN_S", 0.0)
+    agent = agent_of(world.edge, path, world.broker, replace(HELD, claim_ms=5_000, claim_cells_max=2), seed=2)
+    assert run(beside(world, agent))
+    assert not world.ingest.crossings
+    status = agent.status()
+    names = ("claims", "claims_given_up", "claims_too_large")
+    assert [status.counters[name] for name in names] == [1, 1, 1]
+    assert (status.awaits_state, status.claims_no_more) == (True, True)
+    assert status.unmoved.startswith("more than 2 keys or 1,073,741,824 bytes would come")
+    assert "take the move back with gear move or gear rollback" in status.unmoved
     check(world)
 
 
@@ -295,6 +316,7 @@ def test_a_device_does_not_take_what_a_later_revision_keeps_in_another_form(
     assert not world.ingest.crossings
     counters = agent.status().counters
     assert (counters["claims_given_up"], counters.get("cells_taken", 0)) == (1, 0)
+    assert agent.status().unmoved == "the data centre keeps totals as a later revision does"
     check(world)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from geartrain_simulation.campaign.runs import run_seed
-from geartrain_simulation.fleet.claiming_fleet import DOWNLINK, ClaimingFleet
+from geartrain_simulation.fleet.claiming_fleet import DOWNLINK, TOO_LARGE, ClaimingFleet
 from geartrain_simulation.fleet.spark_model import SparkModel
 from geartrain_simulation.fleet.troubles import READER
 from tests.drawing import few_and_all
@@ -29,6 +29,11 @@ def test_devices_that_claim_state_in_a_bad_world_break_no_rule(seeds: list[int])
         assert met["cells_taken"] > len(SEEDS)
         assert met["crossings"] > len(SEEDS)
         assert met["next_code"] > len(SEEDS) // 4
+
+
+def test_what_is_too_large_to_come_is_claimed_once_in_each_life() -> None:
+    found = [ClaimingFleet(seed, TOO_LARGE).run().counters for seed in range(2)]
+    assert all(one["claims_too_large"] and not one["cells_taken"] for one in found)
 
 
 class Quiet(ClaimingFleet):

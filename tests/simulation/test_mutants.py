@@ -117,6 +117,7 @@ RULES: dict[str, str | tuple[str, ...]] = {
     "cells left out of what is given": "same results",
     "cells said to be there and not written": "same results",
     "claim given up in silence": "same results",
+    "claim made again that was too large": "asks no more",
     "form of state not said that a device leaves": "same results",
     "state of later code taken by a device": "same results",
     "state aside not made anew": "same results",

@@ -12,11 +12,12 @@ from typing import Any
 
 import msgspec
 
+from geartrain.control.states import STATE_STAYS
 from geartrain.errors import ConfigError
 from geartrain.printable import printable
 from geartrain_client.cli.kept import kept_words
 from geartrain_client.cli.waiting import until_in_force, until_runs, wait_until
-from geartrain_client.errors import RefusedError
+from geartrain_client.errors import FailedError, RefusedError
 from geartrain_client.rest.answers import AppInfo, answer_as
 from geartrain_client.rest.platform import SUBMIT_TIMEOUT_S, Platform, segment
 from geartrain_client.terminal.screen import notices, print_json, results, table_of
@@ -118,9 +119,18 @@ def _change(platform: Platform, name: str, verb: str, body: dict[str, Any], wish
 
 
 def until_cut(then: Callable[[AppInfo | None], str]) -> Callable[[AppInfo | None], str]:
-    """Until devices are told the cuts for which they wait, and what `then` waits for."""
+    """Until devices are told the cuts for which they wait, and what `then` waits for. Raises `FailedError`
+    for a device that does not take the state of what comes to it, unless it has said so from the first.
+    """
+    known: set[str] | None = None
 
     def done(found: AppInfo | None) -> str:
+        nonlocal known
+        applied = [] if found is None else found.applied
+        stay = {one.device: one.why for one in applied if one.why.startswith(STATE_STAYS)}
+        known = set(stay) if known is None else known & stay.keys()
+        for device in sorted(stay.keys() - known):
+            raise FailedError(f"device {device} {stay[device]}")
         if found is not None and found.cut_change is not None:
             return f"{found.cut_change.count:,} devices wait for revision {found.cut_change.number}"
         return then(found)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from geartrain_client.errors import FailedError, RefusedError, UnreachableError
-from geartrain_client.rest.answers import ENDED, FAILED, RUNNING, AppInfo, answer_as
+from geartrain_client.rest.answers import ENDED, FAILED, RUNNING, AppInfo, Applied, answer_as
 from geartrain_client.rest.platform import NOT_FOUND, Platform, segment
 from geartrain_client.terminal.screen import ProgressLine, notices
 
@@ -68,9 +68,10 @@ def until_runs(instance: str) -> Callable[[AppInfo | None], str]:
         if found.state != RUNNING:
             return _said(found)
         left = min(found.devices.online, found.devices.assigned) - found.devices.applied
-        return (
-            "" if left <= 0 else f"{left} of {found.devices.online} devices in contact have still to start it"
-        )
+        if left <= 0:
+            return ""
+        said = next((f": device {one.device} {one.why}" for one in found.applied if _is_held(one)), "")
+        return f"{left} of {found.devices.online} devices in contact have still to start it{said}"
 
     return done
 
@@ -143,6 +144,11 @@ def until_purged(instance: str) -> Callable[[AppInfo | None], str]:
         return "its tables are removed" if found.state == ENDED else _said(found)
 
     return done
+
+
+def _is_held(one: Applied) -> bool:
+    """Whether a device in contact says why it does not run an app as it is told."""
+    return bool(one.online and one.why and not one.cut_applied)
 
 
 def _said(app: AppInfo) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from geartrain import __version__
-from geartrain.control.states import cut_as_said
+from geartrain.control.states import AWAITS_STATE, cut_as_said
 from geartrain.fleet.selectors import ALL, CLOUD_DEVICE, parse_selector
 from geartrain.printable import TEXT_CHARS_MAX, printable
 from geartrain.records.event_time import END_OF_TIME
@@ -47,6 +47,8 @@ NAMES_MAX = 100
 _MOVES_MAX = 10
 _NOTES_MAX = 1000
 """Devices that an answer about an app names; it counts all."""
+_TOLD_MAX = 3
+"""Devices whose reason is told beside what an app waits for."""
 REFUSED_S = 5.0
 """How long an answer about refused state is good."""
 LOG_BYTES_MAX = 4 << 20
@@ -383,9 +385,7 @@ class Observer:
             are = "is" if len(offline) == 1 else "are"
             waiting.append(f"{', '.join(offline[:3])}{more} {are} offline")
         reports = self._store.reports.of(instance.instance)
-        if moving := [device for device in running if device in reports and reports[device].awaits_state]:
-            are = "device" if len(moving) == 1 else "devices"
-            waiting.append(f"the state of steps is on its way to {len(moving):,} {are}")
+        waiting += _on_its_way([reports[device] for device in running if device in reports])
         if assigned and instance.instance not in hosted:
             waiting.append("the Spark host has not taken it up yet")
         if why := unsent_because(self._places, instance.instance):
@@ -607,6 +607,16 @@ def _held(ingest: Mapping[str, Any]) -> list[str]:
     said = [f"device {name} keeps what it sends: {one.get('why', '')}" for name, one in held[:3]]
     more = [f"{len(held) - 3} more devices keep what they send"] if len(held) > 3 else []
     return [printable(one, TEXT_CHARS_MAX) for one in (*said, *more)]
+
+
+def _on_its_way(reports: Iterable[Report]) -> list[str]:
+    """What keeps state from devices that are to have it: the first that say why, and how many others wait."""
+    moving = [one for one in reports if one.awaits_state]
+    told = [one for one in moving if one.why != AWAITS_STATE][:_TOLD_MAX]
+    said = [printable(f"device {one.device} {one.why}", TEXT_CHARS_MAX) for one in told]
+    others = len(moving) - len(told)
+    are = "device" if others == 1 else "devices"
+    return [*said, *([f"the state of steps is on its way to {others:,} {are}"] if others else [])]
 
 
 def _has_ended(source: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from geartrain.control.states import AWAITS_STATE
+from geartrain.control.states import AWAITS_STATE, STATE_STAYS
 from geartrain.graph.graph import CLAIMS
 from geartrain_cloud.changes.fitting import CAPACITY
 from geartrain_cloud.hosting.wanted import SLOTS, Isolation
@@ -284,8 +284,8 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def awaits_state(self) -> bool:
-        """Whether the device runs its former steps until state has come to it."""
-        return self.why == AWAITS_STATE
+        """Whether the device runs its former steps since state has not come to it."""
+        return self.why.startswith((AWAITS_STATE, STATE_STAYS))
 
 
 class CutChange(msgspec.Struct, frozen=True):

@@ -2,7 +2,8 @@
 
 It runs the former steps until it has that. Once it is in contact, it commits a claim and reads nothing more
 until the cells are there. Then they are committed, and the session ends; the next one goes over to the new
-steps with them. Where they do not come in time, it says that it goes on without, and claims again later.
+steps with them. Where they do not come in time, it says that it goes on without, and claims again later. If
+more comes than moves at once, it claims no more in this life.
 
 Guarantees: between a claim and what the device says next of it, nothing that it has read enters its spool. A
 claim that a former life has left open is given back before anything else is sent. Cells are committed wholly,
@@ -13,6 +14,7 @@ never gives a claim a number that the device has used.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection
 
 from msgspec import structs
@@ -40,6 +42,8 @@ _LOG = logging.getLogger("geartrain.agent")
 
 AGAIN_S, AGAIN_S_MAX = 30.0, 1_800.0
 """After so long a claim that was given up is made again, and twice as long after each."""
+NEVER_S = math.inf
+"""When one is made again for which more came than moves at once."""
 BEHIND_MAX = 16
 """Batches that may wait for their acks when a claim is made."""
 _NUMBER_BYTES = 6
@@ -52,13 +56,12 @@ class Claiming:
     """What one session has to claim."""
 
     def __init__(
-        self, former: Plan, held: Revision, steps: tuple[str, ...], clock: Clock, wait_s: float
+        self, former: Plan, held: Revision, steps: tuple[str, ...], clock: Clock, settings: AgentSettings
     ) -> None:
-        """former: the plan that runs until then; held: its revision; steps: those that come with state;
-        wait_s: how long the sources wait for cells.
-        """
+        """former: the plan that runs until then; held: its revision; steps: those that come with state."""
         self.former, self.held, self.steps = former, held, steps
-        self._clock, self._wait_s, self._again_s = clock, wait_s, AGAIN_S
+        self._clock, self._wait_s, self._again_s = clock, settings.claim_ms / 1_000, AGAIN_S
+        self._cells_max = settings.claim_cells_max
         self._due_s = clock.monotonic_s()
         self._taking: Taking | None = None
         self._until_s = 0.0
@@ -91,7 +94,7 @@ class Claiming:
             if not claimable(plan.graph).keys() >= set(steps):
                 return None  # the app has begun with this cut: no step comes that cannot be claimed
         former = make_plan(plan.whole, held.cut, base=base)
-        return Claiming(former, held, steps, clock, settings.claim_ms / 1_000)
+        return Claiming(former, held, steps, clock, settings)
 
     def is_due(self, session: Session) -> bool:
         """Whether to claim now: the device is in contact, and did not try it a moment ago."""
@@ -114,7 +117,7 @@ class Claiming:
     async def claim(self, session: Session, effects: Effects) -> None:
         """Commit a claim; what is given for it is taken from now on."""
         number = _new_number(session, effects)
-        self._taking, now_s = Taking(number), self._clock.monotonic_s()
+        self._taking, now_s = Taking(number, self._cells_max), self._clock.monotonic_s()
         self._until_s = now_s + self._wait_s
         self._due_s, self._again_s = self._until_s + self._again_s, min(2 * self._again_s, AGAIN_S_MAX)
         await _say(session, effects, LastClaim(number, self.steps, ASKS))
@@ -154,6 +157,10 @@ class Claiming:
         why = taking.refused or f"it did not come within {self._wait_s:g} s"
         if other:
             why = f"the data centre keeps {', '.join(other)} as a later revision does"
+        session.unmoved = why
+        if taking.is_too_large():
+            self._due_s, session.claims_no_more = NEVER_S, True
+            session.counters.add("claims_too_large")
         _LOG.warning(
             "device %s: goes on without %s, whose state is in the data centre: %s",
             *(device, ", ".join(self.steps), why),

@@ -91,8 +91,9 @@ class Session:
     revision; migrated: those that become others then; welcome: what ingest has answered and no commit holds
     yet; heard: set with it; going_over: a crossing that is made and no commit holds yet; is_done: all is
     acked, and nothing comes any more; disk_is_low: the spool may not grow to its cap, because its disk is
-    nearly full; may_claim: whether it claims state of the cloud, or has; goes_further: once it has gone over,
-    there is another crossing to make.
+    nearly full; unmoved: why the state did not come that it has claimed last; claims_no_more: it would not
+    come either if it were claimed again; may_claim: whether it claims state of the cloud, or has;
+    goes_further: once it has gone over, there is another crossing to make.
     """
 
     def __init__(
@@ -112,9 +113,9 @@ class Session:
         self.image, self.intake = image, intake
         self.handshake = FRESH if image.last_seq == 0 else image.state.get(HELLO, b"")
         self.welcome: Welcome | None = None
-        self.heard = asyncio.Event()
+        self.heard, self.unmoved = asyncio.Event(), ""
         self.going_over: GoingOver | None = None
-        self.is_done = self.disk_is_low = self.goes_further = False
+        self.is_done = self.disk_is_low = self.goes_further = self.claims_no_more = False
         intake.restore(image.positions, hold=self.handshake == FRESH)
         intake.epoch = image.epoch
         intake.untimed.restore(image.state)

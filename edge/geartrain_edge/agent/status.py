@@ -35,8 +35,9 @@ class AgentStatus(msgspec.Struct, frozen=True):
     lacks: sources of which this device has no split, null until they are open; counters: totals by name since
     the spool began; written_at_us: wall clock, microseconds; uncommitted_s: for so long there are
     records that were read and are not committed, seconds; awaits_state: it runs its former steps, since what
-    the data centre keeps of those that come has not come yet; kept: how much the spool has of each step's
-    state.
+    the data centre keeps of those that come has not come yet; unmoved: why it did not come when it was last
+    claimed, "" before; claims_no_more: it does not claim it again; kept: how much the spool has of each
+    step's state.
     """
 
     device: str
@@ -63,6 +64,8 @@ class AgentStatus(msgspec.Struct, frozen=True):
     lacks: tuple[str, ...] | None = None
     uncommitted_s: float = 0.0
     awaits_state: bool = False
+    unmoved: str = ""
+    claims_no_more: bool = False
     kept: dict[str, StateSize] = {}
 
 
@@ -97,6 +100,8 @@ def status_of(
         held=held,
         lacks=None if session is None else session.intake.lacks,
         awaits_state=session is not None and session.down is not None and session.down.given is not None,
+        unmoved="" if session is None else session.unmoved,
+        claims_no_more=session is not None and session.claims_no_more,
     )
 
 

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from geartrain.adapters.files import make_private_folder, write_private
-from geartrain.control.states import AWAITS_STATE, App, AppState, Wanted
+from geartrain.control.states import AWAITS_STATE, STATE_STAYS, App, AppState, Wanted
 from geartrain.errors import ConfigError, DiskError
 from geartrain.ports import StateSize
 from geartrain.printable import printable
@@ -56,7 +56,17 @@ class _Status(msgspec.Struct, frozen=True):
     uncommitted_s: float = 0.0
     records_read: int = 0
     awaits_state: bool = False
+    unmoved: str = ""
+    claims_no_more: bool = False
     kept: dict[str, StateSize] = {}
+
+    @property
+    def awaits(self) -> str:
+        """Why it runs its former steps, as a sentence; "" where it does not."""
+        if not self.awaits_state:
+            return ""
+        said = STATE_STAYS if self.claims_no_more else AWAITS_STATE
+        return f"{said}: {self.unmoved}" if self.unmoved else said
 
 
 _decode_status = msgspec.json.Decoder(_Status).decode
@@ -99,8 +109,7 @@ class AgentProcess:
         status = self._said()
         if status is None:
             return AppState.STARTING, ""
-        awaits = AWAITS_STATE if status.awaits_state else ""
-        why = status.alarm or status.reason or awaits or _WHY.get(status.state, "")
+        why = status.alarm or status.reason or status.awaits or _WHY.get(status.state, "")
         return _STATES.get(status.state, AppState.STARTING), why
 
     def lacks(self) -> tuple[str, ...] | None:

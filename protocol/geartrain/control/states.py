@@ -123,7 +123,11 @@ class Desired(msgspec.Struct, frozen=True):
 
 
 AWAITS_STATE = "runs its former steps until the state of those that come to it is there"
-"""Why a device that was given another cut does not run with it yet."""
+"""Why a device that was given another cut does not run with it yet. More may follow behind a colon: why what
+it claimed last did not come.
+"""
+STATE_STAYS = "keeps its former steps, and asks for no state any more"
+"""Why it does not run with it at all: what follows behind a colon says what to do."""
 
 
 WENT_BACK = "went back to"

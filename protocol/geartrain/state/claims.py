@@ -94,7 +94,7 @@ class Taking:
         self.forms: dict[str, str] = {}
         """By step, what stands for the layout of its cells, where the shards have said so."""
         self.ignored = 0
-        """Records of other claims."""
+        """Records of other claims, and what comes once more has come than moves at once."""
         self._waiting: dict[int, list[StateCell]] = {}
         self._whole: dict[int, Cells] = {}
         self._shards = 0
@@ -104,18 +104,18 @@ class Taking:
 
         It does so once as well where more comes than moves at once; nothing of it is kept then.
         """
-        if given.number != self.number or given.shard in self._whole or self._is_too_large():
+        if given.number != self.number or given.shard in self._whole or self.is_too_large():
             self.ignored += 1
             return
         if given.step:
             self._cells, self._bytes = self._cells + (not given.offset), self._bytes + len(given.cell)
-            if self._is_too_large():
+            if self.is_too_large():
                 self._waiting.clear()
                 self._whole.clear()
                 raise StepError(
                     f"more than {self._cells_max:,} keys or {self._bytes_max:,} bytes would come, which are "
-                    "the most that move at once: move fewer steps, or let them keep less (ttl, shorter "
-                    "windows)"
+                    "the most that move at once: take the move back with gear move or gear rollback, move "
+                    "fewer steps, or let them keep less (ttl, shorter windows)"
                 )
             cell = StateCell(given.step, given.key, given.offset, given.size, given.cell)
             self._waiting.setdefault(given.shard, []).append(cell)
@@ -129,7 +129,8 @@ class Taking:
         self._shards = given.shards
         self.refused = self.refused or given.refused
 
-    def _is_too_large(self) -> bool:
+    def is_too_large(self) -> bool:
+        """Whether more has come than moves at once, as it would whenever it is claimed."""
         return self._cells > self._cells_max or self._bytes > self._bytes_max
 
     @property

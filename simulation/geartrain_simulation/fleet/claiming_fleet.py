@@ -54,6 +54,10 @@ from geartrain_simulation.stores.spools import SpoolBook, record_of
 DOWNLINK = "downlink"
 LOST, SET_BACK = "lost", "set back"
 """What befalls spools."""
+TOO_LARGE = "too large"
+"""What befalls claims: more is there than moves at once."""
+_TOO_LARGE = 0.1
+"""How likely that is so of all claims of a world."""
 _LAST_STOP_S = 20.0
 _TURNS = 0.6
 """How likely a life of an agent has another cut than the one before."""
@@ -69,7 +73,7 @@ class ClaimingFleet(CutsFleet):
     host: HostModel
 
     def __init__(self, seed: int, befalls: str = "") -> None:
-        """befalls: what each claim's spool meets, `LOST` or `SET_BACK`; "" for what the seed draws."""
+        """befalls: what each claim meets, `LOST`, `SET_BACK` or `TOO_LARGE`; "" for what the seed draws."""
         random, devices, faults = Random(f"{seed}/claiming"), list[Device](), list[Fault]()
         self._pause_s = random.choice((1.0, 1.5, 2.0))
         self._claim_ms = random.choice((1_000, 4_000, 20_000))
@@ -87,6 +91,10 @@ class ClaimingFleet(CutsFleet):
         self._befalls = Random(f"{seed}/claiming/spools")
         self._doomed = self._befalls.random() < 0.8 or bool(befalls)
         self._only = befalls
+        drawn = not befalls and Random(f"{seed}/claiming/size").random() < _TOO_LARGE
+        self._is_too_large = drawn or befalls == TOO_LARGE
+        self._stays = set[str]()
+        """Devices whose life has found that more is there than moves at once."""
         self._struck = set[str]()
         self._forced = set[str]()
         """Devices that are to claim in their next life."""
@@ -133,6 +141,7 @@ class ClaimingFleet(CutsFleet):
         def committed(change: SpoolCommit) -> None:
             inner(change)
             said = LastClaim.of(change.state.get(CLAIM))
+            self._check_asks(name, said, refused="claims_too_large" in change.counters)
             if said.says in (ASKS, HAS) and self._doomed and self.world.loop.time() < HEALED_S:
                 self._doom(name, book, change, said)
 
@@ -219,7 +228,12 @@ class ClaimingFleet(CutsFleet):
 
     def _next_cut(self, node: str, settings: AgentSettings) -> tuple[AgentSettings, Plan]:
         settings, plan = super()._next_cut(node, settings)
-        return replace(settings, base_cut=(CLOUD,), claim_ms=self._claim_ms), plan
+        self._stays.discard(node)
+        cells_max = 0 if self._is_too_large else settings.claim_cells_max
+        return (
+            replace(settings, base_cut=(CLOUD,), claim_ms=self._claim_ms, claim_cells_max=cells_max),
+            plan,
+        )
 
     def _cut_of(self, node: str, life: int) -> str:
         random = Random(f"{self._seed}/{node}/{life}/cut")
@@ -249,10 +263,18 @@ class ClaimingFleet(CutsFleet):
         counters = {**outcome.counters, "cells_given": self.host.cells_given}
         counters["next_code"] = self.host.over >= 0
         counters |= {f"spools {what}": count for what, count in self.befallen.items()}
-        counters["cells_taken"] = sum(book.counters.get("cells_taken", 0) for book in self.spools.values())
+        for what in ("cells_taken", "claims_too_large"):
+            counters[what] = sum(book.counters.get(what, 0) for book in self.spools.values())
         return Outcome(
             outcome.digest, outcome.steps, outcome.virtual_s, outcome.crashes, outcome.faults, counters
         )
+
+    def _check_asks(self, name: str, said: LastClaim, *, refused: bool) -> None:
+        """A life of a device does not claim once more what is too large."""
+        if said.says == ASKS and name in self._stays:
+            self.checkers.breach("asks no more", f"{name}: claim {said.number} after one that was too large")
+        if refused:
+            self._stays.add(name)
 
     def _check(self, device: Device) -> None:
         for channel in (CLAIMS, STATE):

@@ -20,7 +20,7 @@ from geartrain_edge.agent import claiming, epochs
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.agent.crossing import CLAIM
 from geartrain_edge.spool.sealing import Sealer
-from geartrain_simulation.fleet.claiming_fleet import LOST, SET_BACK, ClaimingFleet
+from geartrain_simulation.fleet.claiming_fleet import LOST, SET_BACK, TOO_LARGE, ClaimingFleet
 from geartrain_simulation.mutants.planting import Mutant, Patches
 
 
@@ -34,6 +34,10 @@ def _run_lost(seed: int) -> object:
 
 def _run_set_back(seed: int) -> object:
     return ClaimingFleet(seed, SET_BACK).run()
+
+
+def _run_too_large(seed: int) -> object:
+    return ClaimingFleet(seed, TOO_LARGE).run()
 
 
 def _open_claim_forgotten(patches: Patches) -> None:
@@ -221,6 +225,11 @@ def _given_up_in_silence(patches: Patches) -> None:
     patches.replace(claiming, "_say", make)
 
 
+def _asked_for_ever(patches: Patches) -> None:
+    """A device claims again what is more than moves at once."""
+    patches.replace(claiming, "NEVER_S", lambda right: 0.0)
+
+
 def _form_not_said(patches: Patches) -> None:
     """What a device leaves does not say by which code it was kept."""
     patches.replace(
@@ -268,6 +277,7 @@ OF_CLAIMS = (
     Mutant("cells left out of what is given", _left_out, _run),
     Mutant("cells said to be there and not written", _has_without_cells, _run),
     Mutant("claim given up in silence", _given_up_in_silence, _run),
+    Mutant("claim made again that was too large", _asked_for_ever, _run_too_large),
     Mutant("form of state not said that a device leaves", _form_not_said, _run),
     Mutant("state of later code taken by a device", _later_form_taken, _run),
     Mutant("state aside not made anew", _aside_not_made_anew, _run),
