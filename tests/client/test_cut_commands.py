@@ -70,6 +70,9 @@ def test_how_much_state_moves_and_how_long_that_takes_is_told(
     err = gear(capsys, "move", "heat", "sums", "--to", "cloud", "--dry-run")[1]
     assert says in err
     assert "steps with state pause for 2 micro-batches, about 0.7 s as they take now" in err
+    platform.change |= {"behind_entries": 1_204, "pause_ms": 43_700}
+    err = gear(capsys, "move", "heat", "sums", "--to", "edge", "--dry-run")[1]
+    assert "pause for 2 micro-batches behind 1,204 entries of the log, about 43.7 s as they take now" in err
     assert json.loads(gear(capsys, "cut", "heat", "cloud", "--dry-run", "--json")[0])["moves"] == moves
 
 

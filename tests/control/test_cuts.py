@@ -260,6 +260,13 @@ def test_it_is_told_beforehand_how_much_state_would_move(tmp_path: Path) -> None
     back = world.ask("move", step="sums", to="edge", dry_run=True)[1]
     assert moved("sums", "edge", 3, 700, 16_800) in back["moves"]
     assert (back["micro_batches"], back["pause_ms"]) == (2, 700)
+    assert back["behind_entries"] == 0
+    host = replace(host, lag=120, entries_per_s=60.0)
+    behind = world.ask("move", step="sums", to="edge", dry_run=True)[1]
+    assert (behind["behind_entries"], behind["pause_ms"]) == (120, 2_700)
+    host = replace(host, entries_per_s=None)
+    behind = world.ask("move", step="sums", to="edge", dry_run=True)[1]
+    assert (behind["behind_entries"], behind["pause_ms"]) == (120, 700)
     part = world.ask("move", step="sums", to="edge", devices="d1", dry_run=True)[1]
     assert moved("sums", "edge", 1, 700, 16_800, at_most=True) in part["moves"]
     world.store.close()

@@ -67,6 +67,7 @@ class _Recut(msgspec.Struct, frozen=True):
     devices: list[_Device] = []
     moves: list[_Move] = []
     micro_batches: int = 0
+    behind_entries: int = 0
     pause_ms: int = 0
     refusals: list[str] = []
 
@@ -162,8 +163,11 @@ def _kept(one: _Move) -> str:
 def _pause(made: _Recut) -> str:
     """How long steps that keep something will pause."""
     many = f"{made.micro_batches} micro-batch{'' if made.micro_batches == 1 else 'es'}"
+    one = made.behind_entries == 1
+    entries = f" behind {made.behind_entries:,} entr{'y' if one else 'ies'} of the log"
+    behind = entries if made.behind_entries else ""
     now = f", about {made.pause_ms / 1_000:.1f} s as they take now" if made.pause_ms else ""
-    return f"steps with state pause for {many}{now}, and for as long as their state is on the link"
+    return f"steps with state pause for {many}{behind}{now}, and for as long as their state is on the link"
 
 
 def _show(made: _Recut) -> None:

@@ -405,7 +405,7 @@ class Cuts:
             ],
             "moves": moves,
             "micro_batches": micro_batches,
-            "pause_ms": micro_batches * round(host.micro_batch_ms or 0),
+            **_pause(micro_batches, host, claims=any(one["to"] == EDGE and one["keeps"] for one in moves)),
         }
 
     def _moves(self, instance: Instance, found: Mapping[str, CutFound]) -> list[dict[str, Any]]:
@@ -424,6 +424,18 @@ class Cuts:
             }
             for move, devices in moved.items()
         ]
+
+
+def _pause(micro_batches: int, host: HostReport, *, claims: bool) -> dict[str, int]:
+    """How long steps with state pause: a claim waits for what the log has before it; claims: whether one is
+    to come.
+    """
+    behind = host.lag if claims else 0
+    behind_ms = round(1_000 * behind / host.entries_per_s) if host.entries_per_s else 0
+    return {
+        "behind_entries": behind,
+        "pause_ms": micro_batches * round(host.micro_batch_ms or 0) + behind_ms,
+    }
 
 
 def _matches(selector: Any, device: Device) -> bool:

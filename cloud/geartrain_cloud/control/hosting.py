@@ -32,6 +32,7 @@ class HostReport(msgspec.Struct, frozen=True):
     rows: int = 0
     lag: int = 0
     micro_batch_ms: float | None = None
+    entries_per_s: float | None = None
     run: int = 0
     revision: int = 1
     prepared: int = 1

@@ -28,14 +28,14 @@ class FlowStatus(msgspec.Struct):
     state: one of those below; why: a sentence where it does not run; positions: where its tables stand;
     clocks: microseconds, by source; rows: in its tables; records: those by sink. lag: entries of the log
     that are not in its tables yet; micro_batch_ms: how long the last micro-batch of its group took;
-    generation: how often it was brought in; run: which pass over its log its tables are of. revision: the
-    number of the one that it runs; prepared: that of the newest one that it could go over to; stuck: that
-    of one which the log has brought, before which it stands, and which cannot come into force; dropped:
-    by step, how many keys' state went when it came into force. stages: those behind a shuffle; slots:
-    over how many its keys are dealt; slots_wanted: over how many they are to be, where these are others.
-    skew: of each keyed stream, the slot and the keys that have most rows. state_bytes: what all slots keep,
-    None until each of them has run; kept: the same of each step. unread: by channel, the rows of the log that
-    no step reads.
+    entries_per_s: of the log that the last ones have read, None where they have read none; generation: how
+    often it was brought in; run: which pass over its log its tables are of. revision: the number of the one
+    that it runs; prepared: that of the newest one that it could go over to; stuck: that of one which the log
+    has brought, before which it stands, and which cannot come into force; dropped: by step, how many keys'
+    state went when it came into force. stages: those behind a shuffle; slots: over how many its keys
+    are dealt; slots_wanted: over how many they are to be, where these are others. skew: of each keyed stream,
+    the slot and the keys that have most rows. state_bytes: what all slots keep, None until each of them has
+    run; kept: the same of each step. unread: by channel, the rows of the log that no step reads.
 
     A flow is `starting` until a micro-batch has taken it up, then `running`. It is `held` while its tables
     take no rows, and `out` when its code or its dead letters have put it out. It is `failed` if it could not
@@ -50,6 +50,7 @@ class FlowStatus(msgspec.Struct):
     records: dict[str, int] = {}
     lag: int = 0
     micro_batch_ms: int = 0
+    entries_per_s: float | None = None
     generation: int = 0
     run: int = 1
     revision: int = 1
@@ -85,6 +86,7 @@ def describe(group: Group, log: LogReader, hosted: Hosted, newest: Mapping[str, 
         records=records,
         lag=sum(max(0, newest.get(key, 0) - position) for key, position in positions.items()),
         micro_batch_ms=round(ran.seconds * 1_000),
+        entries_per_s=group.writer.pace.of([position_name(hosted.name, key) for key in hosted.keys]),
         generation=hosted.generation,
         run=hosted.run,
         revision=hosted.revision,

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pyspark.sql import DataFrame
 
@@ -34,6 +35,9 @@ _BESIDE = (DEAD_LETTERS, LATE, STATE, CLAIMS)
 DEADLINE_S = 1.0
 """How long a micro-batch waits for all tables together; a locked file says so long before."""
 
+PACE_MICRO_BATCHES = 8
+"""By so many of the last micro-batches it is told how fast the log is read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ran:
@@ -42,6 +46,29 @@ class Ran:
     batch_id: int
     seconds: float
     offsets: Mapping[str, int]
+
+
+class Pace:
+    """How fast micro-batches read the logs of flows, by the last ones."""
+
+    def __init__(self) -> None:
+        self._ran = deque[Ran](maxlen=PACE_MICRO_BATCHES + 1)
+
+    def add(self, ran: Ran) -> None:
+        """Take a micro-batch that was run."""
+        self._ran.append(ran)
+
+    def of(self, positions: Collection[str]) -> float | None:
+        """Entries a second of a flow with these positions in the offsets, while one of its micro-batches is
+        under way; None where none of them has read any.
+        """
+        entries, seconds = 0, 0.0
+        for before, ran in pairwise(self._ran):
+            known = [at for at in positions if at in before.offsets and at in ran.offsets]
+            read = sum(max(0, ran.offsets[at] - before.offsets[at]) for at in known)
+            if read:
+                entries, seconds = entries + read, seconds + ran.seconds
+        return entries / seconds if seconds > 0 else None
 
 
 class HostWriter:
@@ -61,6 +88,8 @@ class HostWriter:
         self._questions = questions
         self._checkpoint, self._log, self._version, self._store = checkpoint, log, version, store
         self.last = Ran(-1, 0.0, {})
+        self.pace = Pace()
+        """How fast the log of each flow is read."""
         self.skew = Skew()
         """How unevenly rows are dealt over slots and keys."""
         self.failure: Exception | None = None
@@ -111,6 +140,7 @@ class HostWriter:
         self._answer(answers)
         self.skew.add(tallies, version.flows)
         self.last = Ran(batch_id, time.monotonic() - start, offsets)
+        self.pace.add(self.last)
 
     def _answer(self, found: list[tuple[str, list[bytes]]]) -> None:
         """Give the answers of flows that are not out; what cannot be written expires with its question."""
