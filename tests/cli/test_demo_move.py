@@ -41,6 +41,7 @@ def test_rates_are_before_the_move_and_once_all_devices_run_the_step() -> None:
     assert meter.before == Rate(400.0, 100.0)
     assert meter.after == Rate(100.0, 200.0)
     assert (meter.before.record_bytes, meter.after.record_bytes) == (4.0, 0.5)
+    assert (meter.before.seconds, meter.after.seconds, meter.is_settled) == (5.0, 2.0, False)
     assert str(meter.before) == "0.4 kB/s for 100 records/s, 4.00 bytes each"
     assert meter_of(looks[:5]).after is None
     assert meter_of(looks[:1]).before is None
@@ -97,8 +98,14 @@ def test_the_report_of_a_move_tells_where_the_step_stands_and_is_bounded(tmp_pat
         {"cells": 3, "bytes": 40},
     )
     rate = {"bytes_per_s": 400.0, "records_per_s": 100.0, "record_bytes": 4.0}
-    link = told["link"]
-    assert link == {"most_bytes_per_s": 800, "now": rate, "before": rate, "after": rate, "waiting_bytes": 7}
+    assert told["link"] == {
+        "most_bytes_per_s": 800,
+        "now": rate | {"seconds": 6.0},
+        "before": rate | {"seconds": 60.0},
+        "after": rate | {"seconds": 60.0},
+        "is_settled": True,
+        "waiting_bytes": 7,
+    }
     times = [one["at_s"] for one in told["points"]]
     assert 100 < len(times) <= POINTS_MAX
     assert times == sorted(times)

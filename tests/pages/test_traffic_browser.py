@@ -237,8 +237,8 @@ def test_hostile_plates_and_streets_stay_text(page: Page, tmp_path: Path) -> Non
 
 def move_of(moved_at_s: float | None, device: str) -> dict[str, Any]:
     """What a run tells of its step that moves, asked to at 10 s."""
-    before = {"bytes_per_s": 40_000.0, "records_per_s": 10_000.0, "record_bytes": 4.0}
-    after = {"bytes_per_s": 9_000.0, "records_per_s": 18_000.0, "record_bytes": 0.5}
+    before = {"bytes_per_s": 40_000.0, "records_per_s": 10_000.0, "record_bytes": 4.0, "seconds": 60.0}
+    after = {"bytes_per_s": 9_000.0, "records_per_s": 18_000.0, "record_bytes": 0.5, "seconds": 12.4}
     is_there = moved_at_s is not None
     one = {"device": device, "runs_step": is_there, "awaits_state": not is_there, "finished": False}
     return {
@@ -254,6 +254,7 @@ def move_of(moved_at_s: float | None, device: str) -> dict[str, Any]:
             "now": after if is_there else before,
             "before": before,
             "after": after if is_there else None,
+            "is_settled": False,
             "waiting_bytes": 800,
         },
         "behind_entries": 3,
@@ -278,6 +279,7 @@ def test_a_step_that_moves_is_shown_on_its_way_and_where_it_has_come(page: Page,
         write_report(report, move_of(13.0, hostile))
         said = (
             "Step streets runs on the devices, 3 s after it was told to move. A record takes 88 % fewer bytes"
+            " of the link: the first 12 s after that, against the last 60 s before. The figure still changes."
         )
         expect(page.locator("#move-sentence")).to_contain_text(said)
         expect(page.locator("#move-edge .moves")).to_have_text(["by_street", "streets"])

@@ -148,9 +148,10 @@ class StepMove:
         if before is None or after is None or not before.record_bytes:
             return [f"link: step {self._step} has not moved before the input came to its end"]
         saved = 100 * (1 - after.record_bytes / before.record_bytes)
+        less = f"{saved:.0f} % of the bytes of a record are saved"
         return [
-            f"link before the move of {self._step}: {before}",
-            f"link after it: {after}: {saved:.0f} % of the bytes of a record are saved",
+            f"link in the last {before.seconds:.0f} s before the move of {self._step}: {before}",
+            f"link in the first {after.seconds:.0f} s after it: {after}: {less}",
         ]
 
 

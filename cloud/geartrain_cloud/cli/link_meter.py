@@ -7,7 +7,7 @@ is not told.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 SPAN_S = 6.0
 """Rates are over the last so many seconds."""
@@ -38,16 +38,17 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Over a span of the run: bytes and records a second."""
+    """Over a span of the run: bytes and records a second; seconds: its length."""
 
     bytes_per_s: float
     records_per_s: float
+    seconds: float = field(default=0.0, compare=False)
 
     @staticmethod
     def between(first: Look, last: Look) -> Rate:
         """From one look to a later one."""
         seconds = max(last.at_s - first.at_s, 0.001)
-        return Rate((last.sealed - first.sealed) / seconds, (last.read - first.read) / seconds)
+        return Rate((last.sealed - first.sealed) / seconds, (last.read - first.read) / seconds, seconds)
 
     @property
     def record_bytes(self) -> float:
@@ -115,6 +116,12 @@ class LinkMeter:
     def after(self) -> Rate | None:
         """Over the first `SIDE_S` in which all devices ran the step and records flowed again."""
         return _rate(self._first_after, self._last_after)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what is told of after the move stays so: it is of `SIDE_S`."""
+        first, last = self._first_after, self._last
+        return first is not None and last is not None and last.at_s - first.at_s > SIDE_S
 
 
 def _rate(first: Look | None, last: Look | None) -> Rate | None:

@@ -71,6 +71,7 @@ class MoveReport:
             "link": {
                 "most_bytes_per_s": self.whole_per_s,
                 **{name: None if one is None else _told(one) for name, one in _rates(meter).items()},
+                "is_settled": meter.is_settled,
                 "waiting_bytes": look.waiting,
             },
             "behind_entries": behind,
@@ -95,4 +96,5 @@ def _told(rate: Rate) -> dict[str, float]:
         "bytes_per_s": round(rate.bytes_per_s, 1),
         "records_per_s": round(rate.records_per_s, 1),
         "record_bytes": round(rate.record_bytes, 3),
+        "seconds": round(rate.seconds, 1),
     }

@@ -68,7 +68,7 @@ function sentence({ step, link, asked_at_s: asked, moved_at_s: moved, at_s: now,
     return `Step ${step} is on its way to the devices, for ${count(Math.round(now - asked))} s by now: ${there} of ${many(devices.length, "device")} have it, with what the data centre kept of it.`;
   }
   const saved = link.before && link.after && link.before.record_bytes > 0 ? Math.round(100 * (1 - link.after.record_bytes / link.before.record_bytes)) : null;
-  const says = saved === null ? "" : ` A record takes ${saved} % fewer bytes of the link.`;
+  const says = saved === null ? "" : ` A record takes ${saved} % fewer bytes of the link: the first ${count(Math.round(link.after.seconds))} s after that, against the last ${count(Math.round(link.before.seconds))} s before${link.is_settled ? "" : ". The figure still changes"}.`;
   return `Step ${step} runs on the devices, ${count(Math.round(moved - asked))} s after it was told to move.${says}`;
 }
 
