@@ -39,6 +39,8 @@ def test_a_move_is_shown_before_it_is_made(platform: FakePlatform, capsys: Captu
     platform.change["refusals"] = ["step sums (process) keeps what it has"]
     said = gear(capsys, "cut", "heat", "edge", "--dry-run", code=2)[1].splitlines()[-1]
     assert said == "gear: heat.3 would keep its cuts: step sums (process) keeps what it has"
+    out, err = gear(capsys, "cut", "heat", "edge", "--dry-run", code=2)
+    assert (out, err) == ("", f"{said}\n")
     assert json.loads(gear(capsys, "cut", "heat", "edge", "--dry-run", "--json", code=2)[0])["count"] == 2
     gear(capsys, "move", "heat", "high", "--to", "moon", code=2)
 

@@ -253,6 +253,16 @@ def test_query_shows_the_state_of_a_key(platform: FakePlatform, capsys: Capture)
         assert shown in out
     assert "clock: 1970-01-01T00:00:01" in out
     assert ", 2.5 s ago\n" in out
+    for seconds, shown in ((119, "119.0 s"), (180, "3 min"), (9_000, "2 h"), (28_086_090, "325 days")):
+        platform.told["answered_us"] = 1_000_000 + seconds * 1_000_000
+        assert f", {shown} ago\n" in gear(capsys, "query", "heat", "jams", "street-7")[0]
+    silent = [{"device": "d1", "seen_us": 28_086_089_500_000}, {"device": HOSTILE, "seen_us": None}]
+    platform.told["silent"] = silent
+    says = gear(capsys, "query", "heat", "jams", "street-7")[1]
+    assert "device d1 has not answered, heard last 1.5 s ago\n" in says
+    assert f"device {SHOWN} has not answered, not heard of yet\n" in says
+    del platform.told["silent"]
+    out, _ = gear(capsys, "query", "heat", "jams", "street-7")
     assert platform.asked[-1][1].endswith("/apps/heat/steps/jams/state?key=street-7&wait_s=10")
     platform.told |= {"run": 2, "clock_us": None, "state": 7, "timers_us": [0, 1, 2, 3], "forgets_us": 5}
     out, _ = gear(capsys, "query", "heat", "jams", "7")

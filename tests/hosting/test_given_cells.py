@@ -122,8 +122,8 @@ def test_a_key_whose_device_is_unknown_is_refused_until_it_has_a_record(
     taking = taken(1, run.micro_batch([asks(2, 1, HOUR_US)], CLOCK_US))
     assert taking.complete
     assert taking.refused == (
-        "step totals keeps 1 keys of which no device is known, since no record of them has come since the "
-        "app was updated to this version: wait until each had one, and move the step again"
+        "step totals keeps 1 keys of an unknown device, as no record of theirs came since the "
+        "revision by which the step may stand on devices: the state comes once each has had one"
     )
     with pytest.raises(StepError, match="claim 1 is not answered: step totals keeps 1 keys"):
         taking.cells()

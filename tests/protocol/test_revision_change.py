@@ -362,6 +362,14 @@ def test_what_devices_keep_stays_where_its_type_does() -> None:
     assert change_of(was, was, ["alarms"]).crosses
 
 
+def test_cuts_alone_cannot_drop_what_a_step_keeps_and_nobody_is_told_so() -> None:
+    (refused,) = change_of(heat(), heat(alarms=OtherAlarms()), on_devices=frozenset()).refusals
+    assert refused == (
+        "step alarms cannot keep its state, since its state type is another one: give devices a cut that "
+        "leaves alarms as it is, or submit the flow anew with all cuts it is to have"
+    )
+
+
 def test_a_table_that_is_there_from_before_is_not_made_anew() -> None:
     gone = heat(windows=False)
     assert change_of(gone, heat(), laid=tables_of(heat())).tables == ()

@@ -95,12 +95,11 @@ def _print_place(answer: KeyState) -> None:
     elif clock >= END_OF_TIME:
         out.print("clock: ended", soft_wrap=True)
     else:
-        age = max(0.0, (answer.answered_us - clock) / 1e6)
-        out.print(f"clock: {format_time(clock)}, {age:,.1f} s ago", soft_wrap=True)
+        out.print(f"clock: {format_time(clock)}, {_ago(answer.answered_us - clock)}", soft_wrap=True)
     for one in answer.silent:
-        since = f"offline since {format_time(one.seen_us)}" if one.seen_us else "not heard of yet"
+        seen = f"heard last {_ago(answer.answered_us - one.seen_us)}" if one.seen_us else "not heard of yet"
         note = ": this is what it told last" if one.device == answer.device else ""
-        notices().print(printable(f"device {one.device} has not answered, {since}{note}"), soft_wrap=True)
+        notices().print(printable(f"device {one.device} has not answered, {seen}{note}"), soft_wrap=True)
     if answer.device:
         where = f"of {answer.instance} on device {answer.device}: epoch {answer.epoch}, batch {answer.seq}"
         out.print(printable(where), soft_wrap=True)
@@ -108,6 +107,17 @@ def _print_place(answer: KeyState) -> None:
     run = f", run {answer.run}" if answer.run > 1 else ""
     where = json.dumps(answer.positions)
     out.print(printable(f"positions: {where} of {answer.instance}{run}"), soft_wrap=True)
+
+
+def _ago(span_us: int) -> str:
+    """How long ago something was, as exactly as one can make use of: clocks are of event time, which may lie
+    years back.
+    """
+    seconds = max(0.0, span_us / 1e6)
+    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit} ago"
+    return f"{seconds:,.1f} s ago"
 
 
 def _time(at_us: int) -> str:

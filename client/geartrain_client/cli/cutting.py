@@ -92,7 +92,7 @@ def _change(platform: Platform, name: str, verb: str, body: dict[str, Any], wish
     asked = body | {"devices": wishes.devices} | ({"dry_run": True} if wishes.dry_run else {})
     answer = platform.change("POST", f"/apps/{segment(name)}/{verb}", asked, SUBMIT_TIMEOUT_S)
     made = answer_as(_Recut, answer)
-    if not wishes.as_json:
+    if not wishes.as_json and not made.refusals:
         _show(made)
     if wishes.dry_run:
         if wishes.as_json:

@@ -124,10 +124,10 @@ class Questions:
         known = [self._devices.last(instance.instance, one, step, key) for one in since]
         best = _best([*heard, *(one for one in known if one is not None)])
         if best is None:
-            named = [f"{one} since {format_time(at)}" if at else one for one, at in since.items()]
+            named = [f"{one} (heard last at {format_time(at)})" if at else one for one, at in since.items()]
             more = f" and {len(named) - _NAMED_MAX:,} more" if len(named) > _NAMED_MAX else ""
             raise UnansweredError(
-                f"no device has answered within {wait_s} s, offline or busy: "
+                f"no device has answered within {wait_s} s, offline, busy or about to get another cut: "
                 f"{', '.join(named[:_NAMED_MAX])}{more}"
             )
         told = best.answer.told

@@ -51,8 +51,8 @@ def dropped_state(
         elif now != stage:
             raise HostError(
                 f"flow {flow}: step {step!r} stands behind shuffle {stage} and would stand behind shuffle "
-                f"{now}, where its state cannot follow: let the update drop it with --drop-state {step}, or "
-                "submit the flow under another name"
+                f"{now}, where its state cannot follow: have an update drop it, by gear update "
+                f"--drop-state {step}, or submit the flow under another name, with all cuts it is to have"
             )
         elif old.forms is None and step in new.migrates:
             raise HostError(

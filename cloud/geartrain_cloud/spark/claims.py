@@ -263,8 +263,8 @@ class Giving:
         if not lost:
             return ""
         return (
-            f"step {step} keeps {lost:,} keys of which no device is known, since no record of them has come "
-            "since the app was updated to this version: wait until each had one, and move the step again"
+            f"step {step} keeps {lost:,} keys of an unknown device, as no record of theirs came since "
+            "the revision by which the step may stand on devices: the state comes once each has had one"
         )
 
     def _lend(self, claim: _Said) -> Cells:

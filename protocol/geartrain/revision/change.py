@@ -47,6 +47,9 @@ REST_ON_RECORDS = frozenset(
 """Kinds whose state follows from their options and the records that they read."""
 STATEFUL = TASKS | REST_ON_RECORDS
 _TIERS = frozenset({"edge", "cloud"})
+_OF_UPDATES = "keep that as it was, give the step another id, or have it begin anew with --drop-state {}"
+_OF_CUTS = "give devices a cut that leaves {} as it is, or submit the flow anew with all cuts it is to have"
+"""What to do where only cuts change, which cannot drop anything."""
 SOURCES = (
     "what the devices read would change ({}), and a source of a running app stays as it is, or goes: leave "
     "it as it is, give the new one another id, or kill the app and submit the flow"
@@ -134,7 +137,8 @@ def change_of(
     tiers = _TIERS if on_devices is None or on_devices else _TIERS - {"edge"}
     was, now = ({step.id: step for step in one.steps} for one in (old, new))
     steps = [_judged(step, was, now, drop, tiers) for step in _in_order(old, new)]
-    refusals += [_sentence(one, was, now) for one in steps if one.state == "refused"]
+    advice = _OF_UPDATES if tiers == _TIERS else _OF_CUTS
+    refusals += [_sentence(one.step, was, now, advice) for one in steps if one.state == "refused"]
     refusals += [
         f"--drop-state {name}: no step of this name keeps anything"
         for name in drop
@@ -156,7 +160,7 @@ def lost_state(old: Revision, new: Revision, steps: Iterable[str]) -> list[str]:
     """Which of the steps, in both revisions, cannot keep their state, a sentence each."""
     was, now = ({step.id: step for step in one.steps} for one in (old, new))
     lost = [name for name in steps if name in was and name in now and _lost(name, was, now)]
-    return [_sentence(StepChange(name, "replaced"), was, now) for name in lost]
+    return [_sentence(name, was, now, _OF_UPDATES) for name in lost]
 
 
 def tables_of(revision: Revision) -> dict[str, TableForm]:
@@ -363,12 +367,8 @@ def _keys(step: StepForm, steps: Mapping[str, StepForm]) -> list[Any]:
     return [(step.key, [(one.key, record_fields(one.record).get(one.key, "")) for one in above])]
 
 
-def _sentence(change: StepChange, was: Mapping[str, StepForm], now: Mapping[str, StepForm]) -> str:
-    step, lost = change.step, _lost(change.step, was, now)
-    return (
-        f"step {step} cannot keep its state, since {lost}: keep that as it was, give the step another id, or "
-        f"have it begin anew with --drop-state {step}"
-    )
+def _sentence(step: str, was: Mapping[str, StepForm], now: Mapping[str, StepForm], advice: str) -> str:
+    return f"step {step} cannot keep its state, since {_lost(step, was, now)}: {advice.format(step)}"
 
 
 def _tables(
