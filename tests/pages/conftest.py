@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 from geartrain.flow.loading import load_flow
 from geartrain_cloud.cli.inprocess import run_in_process
 from geartrain_cloud.pages.page import Page
-from geartrain_cloud.pages.server import serve
+from geartrain_cloud.pages.server import Report, serve
 from geartrain_examples.stocks.data import write_sample
 from geartrain_examples.stocks.page import StockPage
 
@@ -40,7 +40,7 @@ def write_prices(path: Path, rows: list[tuple[str, str, float]]) -> Path:
 
 
 @contextmanager
-def served(tables: Path, page: Page = STOCKS, reports: Mapping[str, Path] | None = None) -> Iterator[str]:
+def served(tables: Path, page: Page = STOCKS, reports: Mapping[str, Report] | None = None) -> Iterator[str]:
     """The address of a page, the stock page by default, over these tables and reports, served by a thread."""
     ready, addresses = threading.Event(), list[str]()
     stop: list[Callable[[], object]] = []

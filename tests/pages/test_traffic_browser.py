@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from geartrain.flow.loading import load_flow
 from geartrain.planning import make_plan
 from geartrain_client.planning.drawing import draw
-from geartrain_cloud.platform.places import write_report
+from geartrain_cloud.platform.places import read_report, write_report
 from geartrain_examples.traffic.page import TrafficPage
 from geartrain_examples.traffic.records import Overspeed, StreetMinute
 from tests.pages.conftest import HOSTILE, served
@@ -265,8 +266,11 @@ def move_of(moved_at_s: float | None, device: str) -> dict[str, Any]:
 def test_a_step_that_moves_is_shown_on_its_way_and_where_it_has_come(page: Page, tmp_path: Path) -> None:
     report, hostile = tmp_path / "move.json", HOSTILE + '"]<img src=x onerror=alert(1)>'
     plan = make_plan(load_flow("geartrain_examples.traffic.flow:flow").graph(), "cloud")
-    shown = TrafficPage(plan, drawing=draw(plan))
-    with closing(City(tmp_path)) as made, served(made.path, shown, {"move": report}) as address:
+    shown, reports = TrafficPage(plan, drawing=draw(plan)), {"move": partial(read_report, report)}
+    with (
+        closing(City(tmp_path)) as made,
+        served(made.path, shown, reports) as address,
+    ):
         made.add({"streets": [StreetMinute("A0A1", at(0), 1, 20.0, None, "free")]})
         write_report(report, move_of(None, hostile))
         page.goto(address)
@@ -289,6 +293,27 @@ def test_a_step_that_moves_is_shown_on_its_way_and_where_it_has_come(page: Page,
             ["40.0 kB/s", "10,000/s", "4.00", "9.0 kB/s", "18,000/s", "0.50"]
         )
         assert page.locator("#move-charts .rate").count() == page.locator("#move-charts .way").count() == 2
+        assert (page.locator("main img").count(), page.locator("script").count()) == (0, 1)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_slots_and_keys_with_most_rows_are_shown_once_they_are_told(page: Page, tmp_path: Path) -> None:
+    hostile, told = HOSTILE + '"]<img src=x onerror=alert(1)>', dict[str, Any](streams=[])
+    page.set_viewport_size({"width": 420, "height": 740})
+    with closing(City(tmp_path)) as made, served(made.path, TrafficPage(), {"skew": lambda: told}) as address:
+        made.add({"streets": [StreetMinute("A0A1", at(0), 1, 20.0, None, "free")]})
+        page.goto(address)
+        expect(page.locator("#sentence")).to_contain_text("0 of 1 street")
+        expect(page.locator("#skew")).to_be_hidden()
+        hot = {"step": "by_street", "slots": 4, "slot": 2, "share": 0.613}
+        told["streams"] = [
+            hot | {"keys": [{"key": "A0A1", "share": 0.5}, {"key": hostile, "share": 0.012}]},
+            {"step": hostile, "slots": 1, "slot": 0, "share": 1.0, "keys": []},
+        ]
+        expect(page.locator("#skew-rows td")).to_have_text(
+            ["2 of 4", "61 %", f"A0A1 50 %, {hostile} 1 %", "0 of 1", "100 %", "none above 1 %"]
+        )
+        expect(page.locator("#skew-rows th")).to_have_text(["by_street", hostile])
         assert (page.locator("main img").count(), page.locator("script").count()) == (0, 1)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 

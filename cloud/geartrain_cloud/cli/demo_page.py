@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from geartrain.errors import GeartrainError
 from geartrain_client.planning.drawing import draw
@@ -24,11 +25,13 @@ from geartrain_cloud.cli.demo_folder import Manifest, read_manifest
 from geartrain_cloud.cli.demos import app_of, begun_options, load_demo
 from geartrain_cloud.cli.hops import served_tables
 from geartrain_cloud.cli.move_report import move_file
+from geartrain_cloud.control.hosting import HostReport, read_hosted
+from geartrain_cloud.control.observing import told_skew
 from geartrain_cloud.control.server import rest_context
 from geartrain_cloud.errors import StateError
-from geartrain_cloud.pages.server import PORT_PREFERRED, serve
+from geartrain_cloud.pages.server import PORT_PREFERRED, Report, serve
 from geartrain_cloud.platform.config import read_platform
-from geartrain_cloud.platform.places import PlatformPlaces
+from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.supervisor.child import ChildSpec
 
 
@@ -74,9 +77,19 @@ async def show_page(
     plan = app.plan()
     page = demo.page(plan, draw(plan), begun_options(demo, manifest))
     tables = served_tables(places, app.instance)
-    reports = {"move": move_file(places)} if manifest.throttle else {}
+    reports: dict[str, Report] = {"skew": partial(skew_of, places, app.instance)}
+    if manifest.throttle:
+        reports["move"] = partial(read_report, move_file(places))
     to_serve = partial(serve, page, tables, announce, stop.wait, context=context, reports=reports)
     await to_serve(host=at.host, port=at.port, token_file=at.token_file)
+
+
+def skew_of(places: PlatformPlaces, instance: str) -> dict[str, Any]:
+    """How unevenly the keys of an app are dealt, as the Spark host has said last; no streams where it has not
+    said it.
+    """
+    host = read_hosted(places)[1].get(instance, HostReport())
+    return {"streams": [told_skew(one) for one in host.skew]}
 
 
 def serve_state(folder: Path, at: Listening) -> None:

@@ -180,7 +180,7 @@ class Observer:
             "selector": instance.selector,
             "run": instance.run,
             "slots": instance.slots,
-            "skew": [] if host is None else [_skew(one) for one in host.skew[:NAMES_MAX]],
+            "skew": [] if host is None else [told_skew(one) for one in host.skew[:NAMES_MAX]],
             "slots_now": None if host is None else host.slots or None,
             "change": self._change(instance, host or HostReport()),
             "tables": self._place(instance),
@@ -565,7 +565,7 @@ class Observer:
         return {"device": device.device, "state": device.device, "broker": broker}
 
 
-def _skew(one: Hottest) -> dict[str, Any]:
+def told_skew(one: Hottest) -> dict[str, Any]:
     """The slot and the keys of a keyed stream that have most rows; keys are of devices."""
     keys = [{"key": printable(key.key, TEXT_CHARS_MAX), "share": key.share} for key in one.keys]
     return {"step": one.step, "slots": one.slots, "slot": one.slot, "share": one.share, "keys": keys}

@@ -34,13 +34,14 @@ from geartrain_cloud.pages.questions import Question, bounded, unexpected
 from geartrain_cloud.pages.reader import TableReader
 from geartrain_cloud.pages.token import guard, read_token
 from geartrain_cloud.platform.config import is_loopback
-from geartrain_cloud.platform.places import read_report
 from geartrain_cloud.sinks.layout import TableError
 
 _LOG = logging.getLogger("geartrain.pages")
 
 PORT_PREFERRED = 8765
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Report = Callable[[], Mapping[str, Any]]
+"""What is told beside the tables, as JSON; empty while it is not there yet."""
 
 
 def make_app(
@@ -49,11 +50,10 @@ def make_app(
     *,
     local: bool = True,
     token: str | None = None,
-    reports: Mapping[str, Path] | None = None,
+    reports: Mapping[str, Report] | None = None,
 ) -> web.Application:
     """The page over the tables in the file `tables`; `local`: only a loopback name is answered; token: what
-    each request must show, if it must; reports: files of JSON beside the tables, by the name under which each
-    is served.
+    each request must show, if it must; reports: by the name under which each is served.
     """
     middlewares = [_sentences, bounded, *([local_only] if local else []), *([guard(token)] if token else [])]
     app = web.Application(middlewares=middlewares, client_max_size=1024)
@@ -78,7 +78,7 @@ async def serve(
     port: int | None = None,
     token_file: Path | None = None,
     context: ssl.SSLContext | None = None,
-    reports: Mapping[str, Path] | None = None,
+    reports: Mapping[str, Report] | None = None,
 ) -> None:
     """Serve until `until()` returns; `announce` gets the address once it answers.
 
@@ -137,13 +137,13 @@ def _file(name: str, content: bytes) -> Handler:
     return handle
 
 
-def _api(page: Page, rows: Tables, reports: Mapping[str, Path]) -> Handler:
+def _api(page: Page, rows: Tables, reports: Mapping[str, Report]) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         path = [unquote(part) for part in request.rel_url.raw_parts[2:] if part]  # %2F is part of a name
         question = Question(request)
         if len(path) == 1 and path[0] in reports:
             question.check()
-            found = await asyncio.to_thread(read_report, reports[path[0]])
+            found = await asyncio.to_thread(reports[path[0]])
             return _json(200, found) if found else _json(503, {"error": "it is not there yet: ask again"})
         status, value = await asyncio.to_thread(page.answer, rows, path, question)
         if status == HTTPStatus.OK:

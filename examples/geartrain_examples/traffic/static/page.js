@@ -4,6 +4,7 @@ import { Lists } from "./lists.js";
 import { legend, StreetMap } from "./map.js";
 import { Move } from "./move.js";
 import { noPlan, showPlan } from "./plan.js";
+import { Skew } from "./skew.js";
 import { Timeline } from "./timeline.js";
 import { Trail } from "./trail.js";
 
@@ -15,6 +16,7 @@ const map = new StreetMap(byId("map"), byId("reading"));
 const timeline = new Timeline(() => showMinute());
 const trail = new Trail(map, timeline);
 const move = new Move();
+const skew = new Skew();
 const lists = new Lists((plate) => search(plate));
 const state = { minutes: new Map(), asked: 0, searched: 0, wait: POLL_MS, streets: 0, planned: false };
 
@@ -69,6 +71,7 @@ async function search(plate) {
 async function refresh() {
   if (!state.planned) await plan();
   await move.poll();
+  await skew.poll();
   const { minutes } = await ask("api/minutes");
   const streets = minutes.reduce((most, one) => Math.max(most, one.free + one.congested + one.silent), 0);
   if (streets > state.streets) {
