@@ -50,7 +50,11 @@ class FormerLog(RevisedLog):
     def __init__(self, folder: Path, flow: Revised, rng: random.Random) -> None:
         self._broken = Counter[Any]()
         super().__init__(folder, flow, rng)
-        self.letters += self._broken
+        read = set[tuple[str, str, int]]().union(
+            *({one for one in records if one[0] in stage.sources} for stage, records in self.by_stage())
+        )
+        heard = {one: n for one, n in self._broken.items() if (one[0], one[2], one[3]) in read}
+        self.letters += Counter(heard)
         self._gone = {(step, name, number) for step, _, name, number, _ in self._broken}
         self.records = [records - self._gone for records in self.records]
 

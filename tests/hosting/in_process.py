@@ -72,7 +72,8 @@ class RevisedLog:
     """The log of a flow in as many partitions as it has, with a revision begun anywhere in each."""
 
     def __init__(self, folder: Path, flow: Revised, rng: random.Random) -> None:
-        self._folder, self._plan = folder, flow.stages[-1].plan
+        self._folder, self._flow = folder, flow
+        self._plan = flow.stages[0].plan  # with all sources
         (folder / "segments").mkdir(parents=True)
         self._codecs = {channel.id: RowCodec(channel.kind) for channel in self._plan.channels}
         devices = list(flow.world.devices)
@@ -90,12 +91,15 @@ class RevisedLog:
         """Of rows that no step can be given."""
         self.begins = ["" for _ in flow.stages]
         """Of each revision, from where its new steps read the log."""
-        self._flow = flow
         self._numbers = [0] * self.partitions
         self._clocks: list[dict[str, int]] = [{} for _ in range(self.partitions)]
         self._segments = 0
         self._ledger, self._loop = SqliteLedger(folder), asyncio.new_event_loop()
         self._term = self._loop.run_until_complete(self._ledger.open(self.partitions))
+
+    def by_stage(self) -> Iterator[tuple[Stage, set[tuple[str, str, int]]]]:
+        """Each revision with the records that the log brings while it is in force."""
+        return zip(self._flow.stages, self.records, strict=True)
 
     def sent(self, world: World, rng: random.Random) -> Iterator[Logged]:
         """What some of the devices send."""
@@ -464,6 +468,7 @@ class InProcess:
             plan=new.plan,
             stages=new.stages,
             channels=new.channels,
+            sources=new.sources,
             begin=places,
             begin_count=self._offsets[count_name(before.name)],
             revision=before.revision + 1,
@@ -519,8 +524,8 @@ def _as_handle(cells: _Cells) -> Any:
 class Seen:
     """What happened in the runs of some flows: rows that came to sinks, micro-batches that were killed, how
     often keys were dealt over other slots, what became of steps by revisions, how many tasks went on with
-    the state of another type, how many generations have read the log of before, and how many rows no step
-    could be given.
+    the state of another type, how many generations have read the log of before, how many rows no step could
+    be given, and how many sources have gone.
     """
 
     flows: int = 0
@@ -531,6 +536,7 @@ class Seen:
     migrated: int = 0
     in_past: int = 0
     letters: int = 0
+    sources_gone: int = 0
 
     def add(self, other: Seen) -> None:
         """That of others besides."""
@@ -540,6 +546,7 @@ class Seen:
         self.migrated += other.migrated
         self.in_past += other.in_past
         self.letters += other.letters
+        self.sources_gone += other.sources_gone
 
 
 def check_flow(
@@ -578,4 +585,5 @@ def check_flow(
     migrated = [one for one in changes if one.state == "kept" and any("state type" in s for s in one.says)]
     seen.migrated = len(migrated)
     seen.flows, seen.steps = 1, Counter(f"{one.what} {one.state}".strip() for one in changes)
+    seen.sources_gone = len(flow.sources) - len(flow.stages[-1].sources)
     return seen

@@ -101,12 +101,12 @@ def go_on_without_reading(patch: pytest.MonkeyPatch) -> None:
 
 FOUND_BY = {
     take_no_state: 5,
-    take_the_state_of_steps_above: 16,
+    take_the_state_of_steps_above: 22,
     forget_due_times: 18,
     keep_it_in_the_state_of_the_flow: 0,
-    hand_out_all_dead_letters: 9,
+    hand_out_all_dead_letters: 15,
     leave_the_steps_above_without_a_past: 15,
-    begin_one_entry_later: 9,
+    begin_one_entry_later: 15,
     read_what_comes_after_the_revision_as_well: 0,
     read_the_past_to_the_end_of_the_log: 0,
     go_on_without_reading: 5,

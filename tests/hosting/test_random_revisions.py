@@ -19,5 +19,6 @@ def test_each_record_is_run_by_the_revision_of_its_place_in_the_log(tmp_path: Pa
     assert seen.rows > 500
     assert seen.killed > 5
     assert seen.scaled > 5
+    assert seen.sources_gone > 0
     for change in ("attached", "removed dropped", "replaced kept", "replaced dropped", "same kept"):
         assert seen.steps[change] > 0, change

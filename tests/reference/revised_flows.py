@@ -81,6 +81,11 @@ class Stage:
     change: Change = _NOTHING
     drop: tuple[str, ...] = ()
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Those of the flow that have not gone."""
+        return tuple(step.id for step in self.plan.graph.sources())
+
     def kept(self) -> frozenset[str]:
         """The steps that go on with what they have kept."""
         return frozenset(one.step for one in self.change.steps if one.state == "kept")
@@ -97,7 +102,8 @@ class Revised:
     def __str__(self) -> str:
         lines = [f"sources {dict(self.sources)}"]
         for number, stage in enumerate(self.stages, 1):
-            lines += [f"revision {number}, drop {stage.drop}:", *(f"  {node}" for node in stage.nodes)]
+            lines += [f"revision {number} of {stage.sources}, drop {stage.drop}:"]
+            lines += [f"  {node}" for node in stage.nodes]
             lines += [f"  {one}" for one in stage.change.steps]
         return "\n".join(lines)
 
@@ -109,7 +115,7 @@ def revised(rng: random.Random, revisions: int, devices: int) -> Revised:
     nodes: tuple[Node, ...] = ()
     for _ in range(rng.randint(2, 6)):
         nodes = (*nodes, drawn.node(nodes))
-    flow.stages.append(drawn.stage(nodes))
+    flow.stages.append(drawn.stage(nodes, drawn.here))
     for _ in range(TRIES_MAX):
         if len(flow.stages) > revisions:
             break
@@ -118,20 +124,36 @@ def revised(rng: random.Random, revisions: int, devices: int) -> Revised:
             changed = drawn.changed(changed)
         if (stage := drawn.following(flow.stages[-1], changed)) is not None:
             flow.stages.append(stage)
+            drawn.here = stage.sources
     return flow
+
+
+class LiveOrdered(Ordered):
+    """One that promises order, and never ends."""
+
+    bounded = False
+
+
+class LiveUnordered(Unordered):
+    """One that promises nothing."""
+
+    bounded = False
 
 
 class _Drawn:
     """All that chance draws of one flow. loose: its sources promise no order, so that every step that needs
-    one has an `order` before it, and may be put behind another.
+    one has an `order` before it, and may be put behind another; here: the sources that have not gone.
     """
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self.loose = rng.random() < 0.7
-        self.sources = {
-            f"source{number}": (Unordered if self.loose else Ordered)() for number in range(rng.randint(1, 2))
-        }
+        aside = random.Random()  # what it says leaves all else as it is
+        aside.setstate(rng.getstate())
+        self._going = random.Random(f"{aside.random()}/sources")
+        kinds = ((LiveOrdered, LiveUnordered), (Ordered, Unordered))[self._going.random() < 0.5]
+        self.sources = {f"source{number}": kinds[self.loose]() for number in range(rng.randint(1, 2))}
+        self.here = tuple(self.sources)
         self._bounds = {source: rng.choice(data.BOUNDS[:4]) if self.loose else 0 for source in self.sources}
         self._made = 0
         self._gone: list[Node] = []
@@ -162,8 +184,8 @@ class _Drawn:
         rng = self._rng
         verb = rng.choice(("map", "filter", "flat_map", "merge", *KEYED, *KEYED))
         plain = [node.name for node in nodes if node.verb in PLAIN]
-        all_of = [*self.sources, *(node.name for node in nodes)]
-        choices = [*self.sources, *plain] if verb in ("join", "broadcast") else all_of
+        all_of = [*self.here, *(node.name for node in nodes)]
+        choices = [*self.here, *plain] if verb in ("join", "broadcast") else all_of
         above = tuple(rng.choice(choices[-5:]) for _ in range(1 + (verb in ("merge", "join", "broadcast"))))
         self._made += 1
         node = Node(f"{verb}{self._made}", verb, above, shown=rng.random() < 0.7)
@@ -191,7 +213,7 @@ class _Drawn:
         )
         if what == "return" and self._gone:
             node = self._gone.pop()
-            known = {*self.sources, *(one.name for one in nodes)}
+            known = {*self.here, *(one.name for one in nodes)}
             return (*nodes, node) if known >= set(node.above) and node.name not in known else nodes
         if what == "attach" and len(nodes) < NODES_MAX:
             return (*nodes, self.node(nodes))
@@ -240,14 +262,24 @@ class _Drawn:
                 left.append(node)
         return tuple(left)
 
-    def stage(self, nodes: tuple[Node, ...]) -> Stage:
-        """The plan of a flow that runs in the cloud."""
-        plan = make_plan(graph_of(self.sources, nodes), "cloud")
+    def stage(self, nodes: tuple[Node, ...], here: tuple[str, ...]) -> Stage:
+        """The plan of a flow that runs in the cloud. here: the sources that it has."""
+        plan = make_plan(graph_of({one: self.sources[one] for one in here}, nodes), "cloud")
         return Stage(nodes, plan, revision_of("random:flow", plan))
+
+    def _without_source(self, nodes: tuple[Node, ...]) -> tuple[tuple[Node, ...], tuple[str, ...]]:
+        """The nodes and the sources; where chance says so without the last source, and what reads it."""
+        if len(self.here) < 2 or self._going.random() < 0.8:
+            return nodes, self.here
+        gone = {self.here[-1]}
+        for node in nodes:
+            if gone & set(node.above):
+                gone.add(node.name)
+        return tuple(node for node in nodes if node.name not in gone), self.here[:-1]
 
     def following(self, before: Stage, nodes: tuple[Node, ...]) -> Stage | None:
         """The next revision, with what it has to drop; None where it would have no one answer."""
-        stage, rng = self.stage(nodes), self._rng
+        stage, rng = self.stage(*self._without_source(nodes)), self._rng
         if stage.document == before.document:
             return None
         old, new = before.document, stage.document

@@ -75,6 +75,7 @@ def interpret_eras(
         rows, late = born(step, inputs[step.id], bounds_us[step.id], answer)
         sources[step.id] = conform(step.id, step.out, rows, answer)
         answer.late.update((step.id, *row.order) for row in late)
+    _forget_unread(eras, answer)
     lives: dict[str, _Life] = {}
     for era in eras:
         lives = {step: life for step, life in lives.items() if step in era.kept}
@@ -82,6 +83,15 @@ def interpret_eras(
             lives |= _caught_up(era.graph, era.earlier, sources, answer)
         _run(era.graph, lives, sources, era.records, era.clocks, answer)
     return answer
+
+
+def _forget_unread(eras: Sequence[Era], answer: Answer) -> None:
+    """Take back the letters of rows that nothing reads, since their source has gone."""
+    for era in eras:
+        here = {step.id for step in era.graph.sources()}
+        unread = {one for one in era.records if one[0] not in here}
+        for letter in [one for one in answer.dead if (one[0], one[2], one[3]) in unread]:
+            del answer.dead[letter]
 
 
 def _caught_up(

@@ -14,4 +14,5 @@ def __getattr__(name: str) -> Flow:
         raise AttributeError(name)
     number, revision = map(int, numbers.split("_"))
     flow = revised(random.Random(number), 3, 3)
-    return flow_of(flow.sources, flow.stages[revision - 1].nodes)
+    stage = flow.stages[revision - 1]
+    return flow_of({one: flow.sources[one] for one in stage.sources}, stage.nodes)
