@@ -235,3 +235,19 @@ def test_a_floor_that_is_no_date_is_said(tmp_path: Path, text: str) -> None:
     file.write_text(f'device = "d1"\nflow = "a:b"\nstate = "s"\n[clock]\nfloor = "{text}"\n')
     with pytest.raises(ConfigError, match=r"agent\.toml: clock\.floor: "):
         read_config(str(file))
+
+
+def test_what_waits_of_a_source_that_has_gone_is_dropped_and_counted() -> None:
+    machine = Machine()
+    untimed = Untimed({"doors": Reading, "heat": Reading}, machine, machine)
+    for name, rows in (("doors", 3), ("heat", 2)):
+        read = Batch([reading(at) for at in range(rows)], list(range(rows)), list(range(rows)), rows)
+        untimed.hold((name, f"d1/{name}"), read, 0)
+    kept = {at: value for at, value in untimed.changes().items() if value is not None}
+    again = Untimed({"heat": Reading}, machine, machine)
+    assert again.restore(kept) == 3
+    assert (again.count, again.holds(("heat", "d1/heat"))) == (1, True)
+    changes = again.changes()
+    assert list(changes.values()) == [None]
+    left = {at: value for at, value in kept.items() if at not in changes}
+    assert Untimed({"heat": Reading}, machine, machine).restore(left) == 0

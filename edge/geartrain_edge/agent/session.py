@@ -118,7 +118,6 @@ class Session:
         self.is_done = self.disk_is_low = self.goes_further = self.claims_no_more = False
         intake.restore(image.positions, hold=self.handshake == FRESH)
         intake.epoch = image.epoch
-        intake.untimed.restore(image.state)
         is_fresh = self.handshake == FRESH
         self.forgotten, self.migrated = _changes(image.state, plan, settings, is_fresh=is_fresh)
         goes_on = replace(image, state={**image.state, **self.migrated})
@@ -126,6 +125,7 @@ class Session:
         self.backlog = backlog = Backlog(image, settings.spool_bytes_max)
         # Apart, because those of the intake are true only with the commit that they belong to.
         self.counters, self.uplink_counters = Counters(image.counters), Counters(image.counters)
+        self.counters.add("records_untimed_dropped", intake.untimed.restore(image.state))
         who = Identity(settings.device, plan.graph.name, image.epoch)
         # A trim is a sync like any other.
         seldom = replace(settings.uplink, trim_rest_ms=settings.durability_ms)

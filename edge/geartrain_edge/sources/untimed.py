@@ -78,6 +78,7 @@ class _Entry(msgspec.Struct, frozen=True, array_like=True):
 _REFUSALS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 _entry = msgspec.msgpack.Decoder(_Entry).decode
 _offsets = msgspec.msgpack.Decoder(dict[bytes, Offset]).decode
+_read = msgspec.msgpack.Decoder(HeldRead[Any]).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -98,14 +99,24 @@ class Untimed:
         self.bytes = 0
         """Of what is held, about."""
 
-    def restore(self, state: Mapping[tuple[str, bytes], bytes]) -> None:
-        """Hold what a former life held."""
+    def restore(self, state: Mapping[tuple[str, bytes], bytes]) -> int:
+        """Hold what a former life held, but for reads of sources that have gone; returns how many records
+        these had.
+        """
+        dropped = 0
         for (step, key), value in sorted(state.items()):
             if (step, key) == _OFFSETS:
                 self._offsets = _offsets(value)
             elif step == UNTIMED:
                 self._next = int.from_bytes(key, "big") + 1
-                self._put(key, _entry(value))
+                entry = _entry(value)
+                if entry.step in self._kinds:
+                    self._put(key, entry)
+                    continue
+                self._changes[UNTIMED, key] = None
+                read = _read(entry.raw)
+                dropped += len(read.values) + len(read.rejects)
+        return dropped
 
     @property
     def count(self) -> int:
