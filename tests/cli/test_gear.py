@@ -102,7 +102,7 @@ def test_version(capsys: Capture) -> None:
     ("arguments", "sentence"),
     [
         (["dance"], "gear: there is no command 'dance': the commands are new, plan, run, doctor, "),
-        (["log", "verifi"], "there is no command 'verifi' (did you mean 'verify'?): the commands of log are ls"),
+        (["log", "verifi"], "no command 'verifi' (did you mean 'verify'?): the commands of log are ls"),
         (["log", "dance"], "there is no command 'dance': the commands of log are ls, show, verify, "),
         (
             ["run"],

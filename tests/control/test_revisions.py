@@ -593,7 +593,7 @@ async def posted(updates: Updates, verb: str, method: str = "POST") -> tuple[int
     app = web.Application(middlewares=[sentences(ROOT, BODY_BYTES_MAX)])
     add_routes(app, ROOT, [updates])
     async with TestClient(TestServer(app)) as client:
-        body = {} if method == "POST" else None
+        body: dict[str, Any] | None = {} if method == "POST" else None
         answer = await client.request(method, f"{ROOT}/apps/heat/{verb}", json=body)
         return answer.status, await answer.json()
 

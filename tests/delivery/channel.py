@@ -96,7 +96,7 @@ class Link:
         heapq.heappush(self._agenda, (at_s, next(self._numbers), what, message))
 
     def _begin_sender(self) -> None:
-        # A link that flips one batch often enough ends the epoch. Here it is to arrive, however often that is.
+        # A link that flips one batch often enough ends the epoch. Here it is to arrive all the same.
         policy = SenderPolicy(4, 1 << 20, 1.0, 8.0, 0.02, digest_retries_max=1_000, handshake=self.handshake)
         standing = Standing(EPOCH, *self._acked, self.last_seq)
         self.sender = Sender(policy, FLOW, standing, is_open=self.handshake is Handshake.EPOCH)

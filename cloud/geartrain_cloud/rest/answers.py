@@ -580,9 +580,9 @@ class Scaled(_Answer, frozen=True):
 
 
 class RevisionItem(_Answer, frozen=True):
-    """A revision of an app; code_before: the code that `code` has taken the place of, "" for none; drops: the steps
-    that lost what they had kept; without: those removed; behind: of the one in force, the first 100 devices
-    that have not gone over to it.
+    """A revision of an app; code_before: the code that `code` has taken the place of, "" for none; drops: the
+    steps that lost what they had kept; without: those removed; behind: of the one in force, the first 100
+    devices that have not gone over to it.
     """
 
     number: int
