@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,8 +15,9 @@ from msgspec.structs import replace
 from geartrain import Context, Flow, Record, State, Table, Task
 from geartrain.planning import Plan, make_plan
 from geartrain.records.event_time import SECOND_US
+from geartrain.state.keyed import NEVER, due_of
 from geartrain.testing import TestingSource
-from geartrain_edge.agent.crossing import NUMBERS, Numbers
+from geartrain_edge.agent.crossing import NUMBERS, Numbers, migrated
 from geartrain_edge.errors import ChangedFlowError
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.spool.marking import MarkingSpool
@@ -313,3 +315,37 @@ def test_code_that_has_gone_over_is_marked_before_it_does(tmp_path: Path) -> Non
         return Numbers.of(image.state[NUMBERS], is_fresh=False)
 
     assert run(stored()).revision == 1
+
+
+def lived(ttl_s: int | None) -> Plan:
+    """The sums of each sensor, which are forgotten so long after its last reading."""
+    given = [(number * SECOND_US, Reading(f"s{number % 3}", number % 10)) for number in range(ROWS)]
+    flow, ttl = Flow("fleet"), None if ttl_s is None else timedelta(seconds=ttl_s)
+    readings = flow.source("readings", TestingSource(items=given), out=Reading, partitioned_by="sensor")
+    readings.key_by("sensor").process("sums", Sums(), out=Sum, ttl=ttl).sink("each", Table("each"))
+    return make_plan(flow.graph(), "edge")
+
+
+def test_a_time_to_live_that_changes_counts_from_the_last_reading_of_each_sensor(tmp_path: Path) -> None:
+    path = tmp_path / "spool.sqlite"
+    half_way(path, ingest_of(lived(3_600)), lived(3_600), of_revision(1), 30)
+
+    async def kept() -> Mapping[tuple[str, bytes], bytes]:
+        spool = SqliteSpool(path)
+        try:
+            return dict((await spool.open("d1", "fleet", b"epoch..8")).state)
+        finally:
+            await spool.close()
+
+    state = run(kept())
+    cells = {at: cell for at, cell in state.items() if at[0] == "sums"}
+    assert len(cells) == 3
+
+    def dues(ttl_s: int | None, revision: int) -> dict[tuple[str, bytes], int]:
+        made = migrated(state, lived(ttl_s), of_revision(revision), is_fresh=False)
+        return {at: due_of(cell) for at, cell in made.items() if cell is not None}
+
+    for ttl_s in (60, 7_200):
+        assert dues(ttl_s, 2) == {at: due_of(c) + (ttl_s - 3_600) * SECOND_US for at, c in cells.items()}
+    assert dues(None, 2) == dict.fromkeys(cells, NEVER)
+    assert dues(3_600, 1) == dues(3_600, 2) == {}

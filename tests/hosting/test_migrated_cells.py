@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import msgspec
@@ -82,22 +83,22 @@ class Setting(Ringing):
         ctx.notify_at(50 * SECOND_US)
 
 
-def query_of(task: Task[Level, Level]) -> Any:
+def query_of(task: Task[Level, Level], ttl: timedelta | None = None) -> Any:
     flow = Flow("levels")
     levels = flow.source("levels", TestingSource(items=[]), out=Level, partitioned_by="sensor")
-    levels.key_by("sensor").process("sums", task, out=Level).sink("out", TestingSink("out"))
+    levels.key_by("sensor").process("sums", task, out=Level, ttl=ttl).sink("out", TestingSink("out"))
     return hosted_query(make_mixed_plan(flow.graph(), "cloud", ["edge"]))
 
 
 class Revised(StageRun):
     """The stages of a flow that goes over to other code."""
 
-    def __init__(self, task: Task[Level, Level]) -> None:
-        super().__init__(query_of(task), random.Random(4))
+    def __init__(self, task: Task[Level, Level], ttl: timedelta | None = None) -> None:
+        super().__init__(query_of(task, ttl), random.Random(4))
         self._position, self.found = 0, dict[str, list[ColumnBatch]]()
 
-    def goes_over(self, task: Task[Level, Level]) -> None:
-        self.query = query_of(task)
+    def goes_over(self, task: Task[Level, Level], ttl: timedelta | None = None) -> None:
+        self.query = query_of(task, ttl)
 
     def reads(self, *rows: Callable[[int], LogRow], clock: int = SECOND_US) -> list[tuple[Any, ...]]:
         """What comes to the sink of some rows."""
@@ -209,3 +210,14 @@ def test_state_that_is_dropped_goes_wherever_it_lies() -> None:
     assert lost == 4
     assert run.reads(claims(1, BACK)) == []
     assert run.reads(level("a", 1)) == [("a", 1)]
+
+
+@pytest.mark.parametrize("other_s", [10, 7_200])
+def test_a_time_to_live_holds_at_once_for_a_key_that_is_not_called_again(other_s: int) -> None:
+    run = Revised(Setting(), timedelta(hours=1))
+    assert run.reads(level("a", 3)) == [("a", 3)]
+    run.goes_over(Setting(), timedelta(seconds=other_s))
+    assert run.reads(clock=40 * SECOND_US) == []
+    run.goes_over(Setting(), timedelta(hours=1))
+    fired = run.reads(clock=60 * SECOND_US)
+    assert fired == ([("a", -3)] if other_s == 7_200 else []), "its timer goes with the key"

@@ -13,7 +13,7 @@ from geartrain.errors import FlowError, SchemaError
 from geartrain.planning import make_plan
 from geartrain.revision import Revision, change_of, revision_of
 from geartrain.state.keyed import NEVER, due_of, saved_cell
-from geartrain.tasks.migration import form_of, migrated
+from geartrain.tasks.migration import UNKNOWN_TTL, form_of, migrated
 from geartrain.tasks.timed_calls import cell_type
 from geartrain.testing import TestingSink, TestingSource
 
@@ -167,3 +167,39 @@ def test_an_update_keeps_the_state_of_a_type_that_the_task_names_and_of_no_other
     assert Revision.from_json(new.to_json()) == new
     assert "migrates" not in old.to_json()
     assert form_of(Span) != form_of(Mean)
+
+
+def test_a_time_to_live_counts_from_the_last_call_whichever_it_had_before() -> None:
+    cell = timed_cell(Span(5, 1.0, 2.0))
+    kept = msgspec.msgpack.decode(cell[8:], type=cell_type(Span))
+    kept.touched, kept.timers = 100, [90, 60]
+    cell = saved_cell(60, msgspec.msgpack.encode(kept))
+
+    def due(ttl_us: int | None, form: str, *timers: int) -> int:
+        kept.timers = list(timers)
+        held = saved_cell(7, msgspec.msgpack.encode(kept))
+        made = migrated("spans", Ringing(), form, held, timed=True, ttl_us=ttl_us)
+        assert made[8:] == held[8:]
+        return due_of(made)
+
+    short, long = (form_of(Span, timed=True, ttl_us=ttl_us) for ttl_us in (20, 1_000))
+    assert [due(20, long), due(1_000, short), due(None, short)] == [120, 1_100, NEVER]
+    assert [due(20, long, 110), due(20, long, 130), due(None, long, 130)] == [110, 120, 130]
+    unsaid = form_of(Span, timed=True)
+    assert [due(20, unsaid), due(20, unsaid + UNKNOWN_TTL)] == [120, 120]
+    assert due(20, short) == 7, "what is of the form already stays"
+    seen = msgspec.msgpack.decode(timed_cell(Seen(5))[8:], type=cell_type(Seen))
+    seen.touched, seen.timers = 100, []
+    former = saved_cell(1_100, msgspec.msgpack.encode(seen))
+    form = form_of(Seen, timed=True, ttl_us=1_000)
+    made = migrated("spans", Ringing(), form, former, timed=True, ttl_us=20)
+    assert due_of(made) == 120
+
+
+def test_of_a_task_without_state_the_places_taken_go_with_the_watermark() -> None:
+    kept = cell_type(None)(placed_time=40, placed=2, touched=40)
+    cell = saved_cell(41, msgspec.msgpack.encode(kept))
+    form = form_of(None, timed=True, ttl_us=500)
+    for arrival, due in ((False, 41), (True, 60)):
+        made = migrated("bells", Idle(), form, cell, timed=True, ttl_us=20, arrival=arrival)
+        assert due_of(made) == due

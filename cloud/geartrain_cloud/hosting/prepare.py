@@ -155,7 +155,7 @@ def task_forms(plan: Plan) -> tuple[dict[str, str], tuple[str, ...]]:
     of that.
     """
     tasks = {s: task for s in plan.cloud if isinstance(task := plan.graph[s].operator, Process)}
-    forms = {step: task.form for step, task in sorted(tasks.items())}
+    forms = {step: task.due_form for step, task in sorted(tasks.items())}
     return forms, tuple(sorted(step for step, task in tasks.items() if former_states(task.task)))
 
 

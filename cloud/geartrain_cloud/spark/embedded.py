@@ -148,9 +148,9 @@ class EmbeddedFragment:
             task = step.operator
             if step.id not in self._stage.steps or not isinstance(task, Process):
                 continue
-            before = self._forms.get(step.id, task.form)
+            before = self._forms.get(step.id, task.due_form)
             ways = remakers(step.id, partial(task.migrated, step.id))
-            if went := saved.bring(step.id, task.form, before, ways, self._on_work):
+            if went := saved.bring(step.id, task.due_form, before, ways, self._on_work):
                 lost[step.id] = went
         if lost:
             self._on_lost(label, lost)

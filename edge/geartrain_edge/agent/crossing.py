@@ -138,7 +138,7 @@ def migrated(
 ) -> dict[Cell, bytes | None]:
     """The cells that become others. At any start these are those of tasks that have timers now, or none any
     more. As a spool goes over to the revision of `plan`, so are those of tasks that keep another type of
-    state. None stands for one of which none could be made.
+    state, or have another time to live. None stands for one of which none could be made.
     """
     if REVISION not in state:
         return {}
@@ -146,7 +146,7 @@ def migrated(
     goes_over = settings.revision > numbers.revision
     from geartrain.operators.process import Process  # only who goes over needs these
     from geartrain.schema.logical import type_text
-    from geartrain.tasks.migration import form_of_text, former_states
+    from geartrain.tasks.migration import UNKNOWN_TTL, form_of_text, former_states
 
     found: dict[Cell, bytes | None] = {}
     was = {step.id: step.state for step in Revision.from_json(state[REVISION]).steps}
@@ -159,6 +159,8 @@ def migrated(
         if not is_same and not (goes_over and was[name] in former_states(task.task)):
             continue
         form = form_of_text(was[name], timed=task.timed)  # of cells with other timers that says itself
+        if task.timed:
+            form = f"{form}{UNKNOWN_TTL}" if goes_over else task.due_form
         for cell in [cell for cell in state if cell[0] == name]:
             try:
                 made = task.migrated(name, form, state[cell])

@@ -67,11 +67,17 @@ class Process(Keyed, frozen=True):
         """What stands for the layout of its saved cells; "" where it keeps none."""
         return form_of(self.task.state, timed=self.timed)
 
+    @property
+    def due_form(self) -> str:
+        """The same with the time to live by which they are due, where it has one."""
+        return form_of(self.task.state, timed=self.timed, ttl_us=self.ttl_us)
+
     def migrated(self, step: str, form: str, cell: bytes) -> bytes:
-        """A saved cell of the step, of the former layout that `form` stands for, as its task keeps it;
-        raises `SchemaError`.
+        """A saved cell of the step, of the former layout that `form` stands for, as its task keeps it, due by
+        its time to live; raises `SchemaError`.
         """
-        return migrated(step, self.task, form, cell, timed=self.timed)
+        arrival = self.order == "arrival"
+        return migrated(step, self.task, form, cell, timed=self.timed, ttl_us=self.ttl_us, arrival=arrival)
 
     def open(self, services: Services) -> Running:
         """The task at work."""

@@ -3,7 +3,8 @@
 Where a flow goes over to a revision whose task keeps another type, before the first record of that. The task
 names by each former type the function that makes a later one of it. Guarantees: a state goes from type to
 type until none of these functions takes it, and is then of the task's own type. Timers stay as they are, and
-go where the task has no call for them any more.
+go where the task has no call for them any more. A time to live counts from a key's last call, also where it
+was another one before.
 Pure, but for what a user's function does.
 """
 
@@ -18,22 +19,26 @@ from geartrain.declarations.task import Task
 from geartrain.errors import USER_ERRORS, SchemaError
 from geartrain.graph.conform import describe
 from geartrain.schema.logical import type_text
-from geartrain.state.keyed import NEVER, due_of, saved_cell
+from geartrain.state.keyed import NEVER, saved_cell
 from geartrain.state.state_type import StateType
-from geartrain.tasks.timed_calls import cell_type
+from geartrain.tasks.timed_calls import cell_type, due_at
 
 _FORM_BYTES = 8
 _DUE_BYTES = 8
 _TIMED = "+"
-"""Ends the form of cells with timers."""
+"""Stands in the form of cells with timers, before the time to live by which they are due."""
+UNKNOWN_TTL = "?"
+"""Stands there where that may be any."""
 
 
-def form_of(kind: Any, *, timed: bool = False) -> str:
+def form_of(kind: Any, *, timed: bool = False, ttl_us: int | None = None) -> str:
     """What stands for the layout of a step's cells beside them; "" where it keeps none.
 
-    kind: the type of the state, None for none; timed: whether cells have timers beside it.
+    kind: the type of the state, None for none; timed: whether cells have timers beside it; ttl_us: by which
+    the cells are due, None where they have none, or nobody is to know it.
     """
-    return form_of_text("" if kind is None else type_text(kind), timed=timed)
+    form = form_of_text("" if kind is None else type_text(kind), timed=timed)
+    return form if ttl_us is None else f"{form}{ttl_us}"
 
 
 def form_of_text(text: str, *, timed: bool = False) -> str:
@@ -61,24 +66,36 @@ def check_former(where: str, task: Task[Any, Any]) -> None:
         raise SchemaError(f"{where}: migrate or state names two types of the layout {twice}: leave one out")
 
 
-def migrated(step: str, task: Task[Any, Any], form: str, cell: bytes, *, timed: bool) -> bytes:
+def migrated(
+    step: str,
+    task: Task[Any, Any],
+    form: str,
+    cell: bytes,
+    *,
+    timed: bool,
+    ttl_us: int | None = None,
+    arrival: bool = False,
+) -> bytes:
     """A saved cell of the form `form`, in the form in which the task keeps it now.
 
     timed: whether cells of the step have timers beside the state. Those of a task that has none any more go;
-    nothing would be called for them. Where none were noted, a key is first touched by its next call. Raises
-    `SchemaError` for a cell that cannot be read, where a user's function raises or makes what is no state of
-    the task, and where the task keeps nothing.
+    nothing would be called for them. Where none were noted, a key is first touched by its next call. ttl_us,
+    arrival: of the step, by which the cell is due from now on. Raises `SchemaError` for a cell that cannot be
+    read, where a user's function raises or makes what is no state of the task, and where the task keeps
+    nothing.
     """
     own_class: Any = type(task)
     kinds, ours = _forms(own_class)
-    text = form.removesuffix(_TIMED)
+    text, _, said_ttl = form.partition(_TIMED)
     if text not in kinds:
         raise SchemaError(f"step {step!r}: its migrate does not name the type of the saved state")
     if task.state is None and not timed:
         raise SchemaError(f"step {step!r}: its task keeps nothing")
-    was_timed, kept = _read(step, kinds[text], cell, was_timed=form.endswith(_TIMED))
+    was_timed, kept = _read(step, kinds[text], cell, was_timed=_TIMED in form)
+    stateless = task.state is None and not arrival
     if was_timed == timed and text == ours:
-        return cell
+        is_due = not timed or said_ttl == ("" if ttl_us is None else str(ttl_us))
+        return cell if is_due else saved_cell(due_at(kept, ttl_us, stateless=stateless), cell[_DUE_BYTES:])
     own = StateType(step, cell_type(task.state) if timed else task.state)
     value = kept.state if was_timed else kept
     if task.state is not None:
@@ -89,7 +106,7 @@ def migrated(step: str, task: Task[Any, Any], form: str, cell: bytes, *, timed: 
     for name in whole.__struct_fields__ if was_timed else ():
         setattr(whole, name, getattr(kept, name))
     whole.state = value
-    return saved_cell(due_of(cell), own.save(whole))
+    return saved_cell(due_at(whole, ttl_us, stateless=stateless), own.save(whole))
 
 
 @lru_cache(maxsize=64)

@@ -68,6 +68,7 @@ class TimedCalls(TaskContext):
     ) -> None:
         super().__init__(task, services)
         self._ttl_us, self._arrival = ttl_us, arrival
+        self._stateless = task.state is None and not arrival
         self._notifies = type(task).on_notify is not Task.on_notify
         if task.state is not None:
             StateType(services.step, task.state)  # refuses what cannot be a state, by its own name
@@ -232,26 +233,19 @@ class TimedCalls(TaskContext):
         return int(cell.placed) - 1
 
     def _keep(self, key: bytes, cell: Any) -> None:
-        if self._empty(cell):
-            if cell.placed_time is not None:
-                self._store.put(key, cell, cell.placed_time + 1)
-            elif self._store.find(key) is not None:
+        if self._empty(cell) and cell.placed_time is None:
+            if self._store.find(key) is not None:
                 self._store.drop(key)
             return
-        due = min(cell.timers[-1] if cell.timers else NEVER, self._expiry(cell))
+        due = due_at(cell, self._ttl_us, stateless=self._stateless)
         self._store.put(key, cell, None if due == NEVER else due)
 
     def _empty(self, cell: Any) -> bool:
         """Whether only the places taken are worth keeping, and those until the watermark has passed them."""
-        return self._task.state is None and not cell.timers and not self._arrival
-
-    def _expiry(self, cell: Any) -> int:
-        if self._ttl_us is None or cell.touched is None:
-            return NEVER
-        return min(int(cell.touched) + self._ttl_us, NEVER)
+        return self._stateless and not cell.timers
 
     def _expired(self, cell: Any, time: int) -> bool:
-        return self._ttl_us is not None and time >= self._expiry(cell)
+        return self._ttl_us is not None and time >= _expiry(cell, self._ttl_us)
 
     def _forget(self, key: bytes, watermark: int) -> None:
         """Drop the cell of a key that is of no use to records from the watermark on."""
@@ -262,6 +256,23 @@ class TimedCalls(TaskContext):
         if done or self._expired(cell, watermark):
             self._store.check(key)
             self._store.drop(key)
+
+
+def due_at(cell: Any, ttl_us: int | None, *, stateless: bool) -> int:
+    """When a cell is due, microseconds; `NEVER` where it is not.
+
+    ttl_us: of the step; stateless: the task keeps no state, so that of a key without timers only the places
+    taken are kept, until the watermark has passed them.
+    """
+    if stateless and not cell.timers and cell.placed_time is not None:
+        return int(cell.placed_time) + 1
+    return min(cell.timers[-1] if cell.timers else NEVER, _expiry(cell, ttl_us))
+
+
+def _expiry(cell: Any, ttl_us: int | None) -> int:
+    if ttl_us is None or cell.touched is None:
+        return NEVER
+    return min(int(cell.touched) + ttl_us, NEVER)
 
 
 def _at(timers: list[int], time: int) -> list[int]:
