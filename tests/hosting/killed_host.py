@@ -1,7 +1,8 @@
 """`gear-spark`, killed with its Java at a point that is named by the environment, with SIGKILL.
 
-The points are the steps of a flow that goes over to its next revision, and those of one whose keys are dealt
-over other slots. Production has none: this entry puts its own classes into the places of production's.
+The points are the steps of a flow that goes over to its next revision, of one whose new steps read the log of
+before, and of one whose keys are dealt over other slots. Production has none: this entry puts its own classes
+into the places of production's.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,17 +35,35 @@ UPDATE = (
     *("after the offsets", "state made anew", "rows written", "in force"),
 )
 """`rows written`: before Spark's commit."""
+PAST = ("past published", "past after the offsets", "past kept", "past written", "past taken")
+"""Where new steps read the log of before. `past kept`: in the state, beside that of the flow; `past written`: in
+a micro-batch that Spark has not committed; `past taken`: the same in the one that makes it the flow's.
+"""
 REBUILD = ("told to leave", "amid writing", "written", "slots named", "amid taking", "taken")
 """`written`, `taken`: in a micro-batch that Spark has not committed."""
-POINT, GROUP = "KILL_POINT", "KILL_GROUP"
+POINT, NTH, GROUP = "KILL_POINT", "KILL_NTH", "KILL_GROUP"
+"""NTH: the how manieth time that a process comes to the point, 1 if it is not said."""
 
-_PUBLISHED = {"update": "version published", "leaving": "told to leave", "coming": "slots named"}
-_RAN = {"update": "rows written", "leaving": "written", "coming": "taken"}
+_PUBLISHED = {
+    "update": "version published",
+    "past": "past published",
+    "leaving": "told to leave",
+    "coming": "slots named",
+}
+_RAN = {
+    "update": "rows written",
+    "past": "past written",
+    "from past": "past taken",
+    "leaving": "written",
+    "coming": "taken",
+}
+_times = Counter[str]()
 
 
 def reached(point: str) -> None:
     """Kill the host where `point` is the one."""
-    if point and os.environ.get(POINT) == point:
+    _times[point] += 1
+    if point and os.environ.get(POINT) == point and _times[point] == int(os.environ.get(NTH, "1")):
         os.killpg(int(os.environ[GROUP]), signal.SIGKILL)
         time.sleep(60)  # a worker of Spark's is in a group of its own, and ends when Java is gone
 
@@ -55,6 +75,10 @@ def phase(version: Version) -> str:
         return "leaving"
     if any(hosted.comes_from for hosted in flows):
         return "coming"
+    if any(hosted.past for hosted in flows):
+        return "past"
+    if any(hosted.takes for hosted in flows):
+        return "from past"
     return "update" if any(hosted.revision > 1 for hosted in flows) else ""
 
 
@@ -73,8 +97,7 @@ class KilledReader(HostReader):
         return end
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        if self._phase(end) == "update":
-            reached("after the offsets")
+        reached({"update": "after the offsets", "past": "past after the offsets"}.get(self._phase(end), ""))
         return super().partitions(start, end)
 
 
@@ -91,8 +114,8 @@ class KilledStage(HostStage):
     def _run(self, rows: list[Row], *, drains: bool) -> Iterator[Row]:
         yield from super()._run(rows, drains=drains)
         version = next(row.sequence for row in rows if row.stream == CLOCKS)
-        if phase(self._opened().version(version)) == "update":
-            reached("state made anew")
+        made = {"update": "state made anew", "past": "past kept"}
+        reached(made.get(phase(self._opened().version(version)), ""))
 
     def _move(self, row: Row) -> None:
         super()._move(row)

@@ -51,6 +51,15 @@ class Process:
             assert self.started[-1].poll() is None, said
             time.sleep(0.05)
 
+    def until_killed(self, point: str) -> None:
+        """Wait until this life has killed itself there."""
+        deadline = time.monotonic() + WAIT_S
+        while (code := self.started[-1].poll()) is None:
+            said = (self.wanted.folder / f"said-{len(self.started) - 1}").read_text()
+            assert time.monotonic() < deadline, f"it did not come to {point!r}: {said}"
+            time.sleep(0.05)
+        assert code == -9
+
     def end(self) -> None:
         for one in self.started:
             try:

@@ -28,7 +28,6 @@ from tests.hosting.killed_host import POINT, REBUILD, UPDATE
 from tests.hosting.mill_log import T0_US
 from tests.proofs.test_hosting_processes import Process
 from tests.spark.flows import Reading
-from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -106,14 +105,6 @@ class Heavy:
         self.begins.append(len(self.records))
         self.writer.revise(len(former) + 1)
 
-    def until_killed(self, point: str) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while (code := self.process.started[-1].poll()) is None:
-            said = (self.wanted.folder / f"said-{len(self.process.started) - 1}").read_text()
-            assert time.monotonic() < deadline, f"it did not come to {point!r}: {said}"
-            time.sleep(0.05)
-        assert code == -9
-
     def check(self) -> None:
         found = [tuple(row.values()) for row in rows(self.wanted.tables(APP), "weighed")]
         made = sorted((s, n, struct.pack(">d", total), pad) for s, n, total, pad in found)
@@ -150,7 +141,7 @@ def killed_at_each(heavy: Heavy, points: Sequence[str]) -> None:
     def killed(among: Sequence[str]) -> None:
         nonlocal point
         while point in among:
-            heavy.until_killed(point)
+            process.until_killed(point)
             heavy.append(100)
             point = next(lives)
             process.start(ENTRY, **{POINT: point})
