@@ -36,13 +36,13 @@ UPDATE = (
 )
 """`rows written`: before Spark's commit."""
 PAST = ("past published", "past after the offsets", "past kept", "past written", "past taken")
-"""Where new steps read the log of before. `past kept`: in the state, beside that of the flow; `past written`: in
-a micro-batch that Spark has not committed; `past taken`: the same in the one that makes it the flow's.
+"""Where new steps read the log of before. `past kept`: in the state, beside that of the flow; `past written`:
+in a micro-batch that Spark has not committed; `past taken`: the same in the one that makes it the flow's.
 """
 REBUILD = ("told to leave", "amid writing", "written", "slots named", "amid taking", "taken")
 """`written`, `taken`: in a micro-batch that Spark has not committed."""
 POINT, NTH, GROUP = "KILL_POINT", "KILL_NTH", "KILL_GROUP"
-"""NTH: the how manieth time that a process comes to the point, 1 if it is not said."""
+"""NTH: at which of the times that a process comes to the point it is killed, 1 where nobody says."""
 
 _PUBLISHED = {
     "update": "version published",
