@@ -171,16 +171,19 @@ class _Listener:
 
     async def drive(self, ports: Mapping[str, int], split: LiveBufferSplit) -> None:
         """Listen until cancelled; raises `SourceError` where that is not allowed."""
+        failure: Exception | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 for transport, port in ports.items():
                     serve = self._udp if transport == "udp" else self._stream
                     group.create_task(self._again(transport, port, partial(serve, transport), split))
-        except* SourceError as group_error:
-            raise group_error.exceptions[0] from None
+        except* SourceError as errors:
+            failure = errors.exceptions[0]
         finally:
             for task in self._open:
                 task.cancel()
+        if failure is not None:
+            raise failure
 
     async def _again(
         self, transport: str, port: int, serve: Callable[..., Any], split: LiveBufferSplit

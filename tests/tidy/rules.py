@@ -164,6 +164,16 @@ def tests_prove(source: Source) -> Iterator[str]:
             yield f"{source.path}:{node.lineno} {node.name} asserts nothing"
 
 
+def raised_in_groups(source: Source) -> Iterator[str]:
+    """Nothing is raised in an `except*`: up to Python 3.11.3 it comes out in a group."""
+    for node in source.nodes:
+        if isinstance(node, ast.TryStar):
+            inside = (one for handler in node.handlers for one in ast.walk(handler))
+            for one in inside:
+                if isinstance(one, ast.Raise) and one.exc is not None:
+                    yield f"{source.path}:{one.lineno} raises in an except*: note it, and raise it behind"
+
+
 RULES: tuple[Rule, ...] = (
     docstrings,
     effects,
@@ -172,6 +182,7 @@ RULES: tuple[Rule, ...] = (
     left_out,
     lengths,
     names,
+    raised_in_groups,
     tests_prove,
     unfinished,
 )

@@ -58,6 +58,7 @@ BAD: list[tuple[Rule, str, str]] = [
     (rules.left_out, TEST, "import pytest\nnumpy = pytest.importorskip('numpy')"),
     (rules.left_out, TEST, "from pytest import skip\nskip('no')"),
     (rules.left_out, TEST, "def test_a(self):\n    self.skipTest('no')"),
+    (rules.raised_in_groups, EDGE, "try:\n    f()\nexcept* OSError as group:\n    raise first_of(group)"),
     (rules.tests_prove, TEST, "def test_a():\n    run()"),
     (rules.tests_prove, TEST, "async def test_a():\n    await run()"),
 ]
@@ -86,6 +87,8 @@ GOOD: list[tuple[Rule, str, str]] = [
     (rules.unfinished, CORE, 'words = ["TODO"]  # a list of words'),
     (rules.executable_data, CLOUD, "import ast\nast.literal_eval('1')\nframe.eval('x')"),
     (rules.left_out, TEST, "rows.skip(3)\nimport pytest\npytest.fail('no')"),
+    (rules.raised_in_groups, EDGE, "try:\n    f()\nexcept* OSError as group:\n    raise"),
+    (rules.raised_in_groups, EDGE, "try:\n    f()\nexcept OSError as error:\n    raise E() from error"),
     (rules.tests_prove, TEST, "def test_a():\n    assert run()"),
     (rules.tests_prove, TEST, "def test_a():\n    with pytest.raises(ValueError):\n        run()"),
     (rules.tests_prove, TEST, "def test_a():\n    assert_same(run(), 1)"),

@@ -188,12 +188,15 @@ async def _reporting(
     """Do the work, with its status in a file; raises the first error of it."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     reports = asyncio.create_task(_report(path, status))
+    failure: BaseException | None = None
     try:
         await work
     except* GeartrainError as group:
-        raise first_of(group) from None
+        failure = first_of(group)
     finally:
         reports.cancel()
+    if failure is not None:
+        raise failure
 
 
 async def _report(path: Path, status: Callable[[], dict[str, Any]]) -> None:

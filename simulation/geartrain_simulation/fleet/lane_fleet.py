@@ -210,13 +210,16 @@ class LaneFleet:
         runs = RunningProgram("0.0", programs.runs, "3.11 x86_64")
         told, secrets = _Watched(self, process, apps), _Secrets(name, apps)
         lane = DeviceLane(name, net, store, told, clock, chance, runs, None, programs, secrets)
+        stopped: StoppedError | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(apps.run())
                 group.create_task(lane.run())
                 group.create_task(programs.run())
         except* GeartrainError as errors:
-            raise StoppedError(str(errors.exceptions[0])) from errors
+            stopped = StoppedError(str(errors.exceptions[0]))
+        if stopped is not None:
+            raise stopped
 
     def name_of(self, process: Process) -> str:
         """Under which name a device speaks."""

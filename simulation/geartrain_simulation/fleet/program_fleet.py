@@ -100,6 +100,7 @@ class ProgramFleet(LaneFleet):
         runs = RunningProgram("0.0", code, "3.11 x86_64")
         net, kept = self.net_of(process), SimKept(process, self.platters[name])
         lane = DeviceLane(name, net, kept, apps, clock, chance, runs, None, upgrade)
+        stopped: StoppedError | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(apps.run())
@@ -107,7 +108,9 @@ class ProgramFleet(LaneFleet):
                 if kind_of(program) != "deaf":
                     group.create_task(lane.run())
         except* GeartrainError as errors:
-            raise StoppedError(str(errors.exceptions[0])) from errors
+            stopped = StoppedError(str(errors.exceptions[0]))
+        if stopped is not None:
+            raise stopped
 
     def _launch(self, name: str, file: SimChoiceFile, trial: _Alarm) -> str:
         """What the launcher does: the program that starts now, counted before."""
