@@ -75,7 +75,8 @@ class RevisedLog:
         self._folder, self._flow = folder, flow
         self._plan = flow.stages[0].plan  # with all sources
         (folder / "segments").mkdir(parents=True)
-        self._codecs = {channel.id: RowCodec(channel.kind) for channel in self._plan.channels}
+        channels = [channel for stage in flow.stages for channel in stage.plan.channels]
+        self._codecs = {channel.id: RowCodec(channel.kind) for channel in channels}
         devices = list(flow.world.devices)
         self.partitions = rng.randint(1, min(2, len(devices)))
         self._waiting: list[list[Logged | int]] = []
