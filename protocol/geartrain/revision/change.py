@@ -55,6 +55,7 @@ SOURCES = (
     "it as it is, give the new one another id, or kill the app and submit the flow"
 )
 NEW_SOURCE = "source {} cannot come to an app that runs, since {}"
+_LEAVE = "leave it, or kill the app and submit the flow"
 GONE_SOURCE = "source {} cannot go from an app that runs, since {}"
 DOWN = (
     "what comes down to the devices, or runs behind it there, would change ({}), and stays while an app "
@@ -236,14 +237,11 @@ def _upgrades(old: Revision, new: Revision) -> dict[str, str]:
 
 def _unfit_sources(old: Revision, new: Revision) -> list[str]:
     """Why sources that are new cannot come while the app runs, a sentence each."""
-    has, above = {source.id for source in old.sources}, _sources_above(new)
-    known = [step.id for step in old.steps if step.id in above]
-    found = []
+    has, found = {source.id for source in old.sources}, []
     for source in new.sources:
         if source.id in has:
             continue
-        waits = [step for step in known if source.id in above[step]]
-        why = ""
+        waits, why = _readers_in_both(source.id, new, old), ""
         if source.bounded or all(one.bounded for one in old.sources):
             why = "it or all others come to an end: submit a flow with this source as an app of its own"
         elif source.devices == IN_CLOUD:
@@ -260,24 +258,27 @@ def _unfit_sources(old: Revision, new: Revision) -> list[str]:
 
 def _unfit_to_go(old: Revision, new: Revision) -> list[str]:
     """Why sources cannot go while the app runs, a sentence each."""
-    stays, above = {source.id for source in new.sources}, _sources_above(old)
-    known = [step.id for step in new.steps if step.id in above]
-    found = []
+    stays, found = {source.id for source in new.sources}, []
     for source in old.sources:
         if source.id in stays:
             continue
-        reads = [step for step in known if source.id in above[step]]
-        why = ""
+        reads, why = _readers_in_both(source.id, old, new), ""
         if all(one.bounded for one in new.sources):
-            why = "all that would stay come to an end: leave it, or kill the app and submit the flow"
+            why = f"all that would stay come to an end: {_LEAVE}"
         elif source.devices == IN_CLOUD:
-            why = "it is read in the data centre: leave it, or kill the app and submit the flow"
+            why = f"it is read in the data centre: {_LEAVE}"
         elif _downward(old):
-            why = "the flow sends to devices: leave it, or kill the app and submit the flow"
+            why = f"the flow sends to devices: {_LEAVE}"
         elif reads:
             why = f"step {reads[0]}, which stays, reads it: remove that too, or give it another id"
         found += [GONE_SOURCE.format(source.id, why)] if why else []
     return found
+
+
+def _readers_in_both(source: str, revision: Revision, other: Revision) -> list[str]:
+    """The steps of both whose records come from a source in the first of them, in the order of the other."""
+    above = _sources_above(revision)
+    return [step.id for step in other.steps if source in above.get(step.id, ())]
 
 
 def _sources_above(revision: Revision) -> dict[str, frozenset[str]]:
