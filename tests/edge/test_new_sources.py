@@ -4,6 +4,7 @@ it goes over to one without a source, of which the log then has what was read.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,20 @@ def with_doors() -> Plan:
 THEN = with_doors()
 
 
+def killed_at_each_write(
+    folder: Path, was: Plan, then: Plan, rows: int, *, after: bool
+) -> Iterator[NaiveIngest]:
+    """A device goes over once so many rows were read, is killed about one of its writes, and comes back."""
+    for writes in range(1, 6):
+        path, ingest = folder / f"{writes}.sqlite", ingest_of(was, then)
+        half_way(path, ingest, was, of_revision(1), rows)
+        mortal = MortalSpool(path, writes, after=after)
+        with pytest.raises(KilledError):
+            run(agent_of(then, mortal, MemoryNet(ingest), of_revision(2)).run())
+        assert run(agent_of(then, path, MemoryNet(ingest), of_revision(2), seed=2).run())
+        yield ingest
+
+
 def check(ingest: NaiveIngest) -> None:
     assert sums_of(ingest) == expected([ROWS], [1])
     assert [row[3] for row in ingest.rows["wide"]] == [n for n in range(DOORS) if n % 7 >= 5]
@@ -67,13 +82,7 @@ def test_it_is_read_from_its_beginning_and_the_others_go_on(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("after", [False, True])
 def test_a_kill_at_any_write_around_it_changes_nothing(tmp_path: Path, after: bool) -> None:
-    for writes in range(1, 6):
-        path, ingest = tmp_path / f"{writes}.sqlite", ingest_of(FIRST, THEN)
-        half_way(path, ingest, FIRST, of_revision(1), 30)
-        mortal = MortalSpool(path, writes, after=after)
-        with pytest.raises(KilledError):
-            run(agent_of(THEN, mortal, MemoryNet(ingest), of_revision(2)).run())
-        assert run(agent_of(THEN, path, MemoryNet(ingest), of_revision(2), seed=2).run())
+    for ingest in killed_at_each_write(tmp_path, FIRST, THEN, 30, after=after):
         check(ingest)
 
 
@@ -100,13 +109,7 @@ def test_a_source_that_goes_is_delivered_as_far_as_it_was_read(tmp_path: Path) -
 
 @pytest.mark.parametrize("after", [False, True])
 def test_a_kill_at_any_write_as_a_source_goes_changes_nothing(tmp_path: Path, after: bool) -> None:
-    for writes in range(1, 6):
-        path, ingest = tmp_path / f"{writes}.sqlite", ingest_of(THEN, FIRST)
-        half_way(path, ingest, THEN, of_revision(1), 60)
-        mortal = MortalSpool(path, writes, after=after)
-        with pytest.raises(KilledError):
-            run(agent_of(FIRST, mortal, MemoryNet(ingest), of_revision(2)).run())
-        assert run(agent_of(FIRST, path, MemoryNet(ingest), of_revision(2), seed=2).run())
+    for ingest in killed_at_each_write(tmp_path, THEN, FIRST, 60, after=after):
         check_gone(ingest)
 
 

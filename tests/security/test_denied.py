@@ -68,11 +68,7 @@ def test_a_restart_of_the_broker_denies_none_of_its_clients(broker: Secured) -> 
         await asyncio.gather(*(client.task for client in clients), return_exceptions=True)
         return [error for client in clients for error in client.errors]
 
-    async def limited() -> list[NetError]:
-        async with asyncio.timeout(WAIT_S):
-            return await story()
-
-    errors = asyncio.run(limited())
+    errors = asyncio.run(asyncio.wait_for(story(), WAIT_S))
     assert len(errors) >= CLIENTS * RESTARTS
     assert [str(error) for error in errors if isinstance(error, DeniedError)] == []
 
@@ -111,12 +107,8 @@ def test_a_device_whose_password_is_put_right_comes_back(tmp_path: Path) -> None
         client.task.cancel()
         await asyncio.gather(client.task, return_exceptions=True)
 
-    async def limited() -> None:
-        async with asyncio.timeout(WAIT_S):
-            await story()
-
     try:
-        asyncio.run(limited())
+        asyncio.run(asyncio.wait_for(story(), WAIT_S))
     finally:
         stop(process)
 
@@ -135,11 +127,7 @@ def test_a_device_whose_certificate_is_revoked_comes_back_with_a_new_one(broker:
         client.task.cancel()
         await asyncio.gather(client.task, return_exceptions=True)
 
-    async def limited() -> None:
-        async with asyncio.timeout(WAIT_S):
-            await story()
-
-    asyncio.run(limited())
+    asyncio.run(asyncio.wait_for(story(), WAIT_S))
 
 
 def revoke(broker: Secured, device: str) -> None:
