@@ -11,8 +11,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ from geartrain_cloud.sinks.tables import rows
 from tests.control.platform_client import client_of
 from tests.examples.test_control_loop import FLOW as CONTROL_LOOP
 from tests.examples.test_control_loop import commands, minutes
-from tests.proofs.test_open_platform import join, running
+from tests.proofs.test_open_platform import become_author, join, running
 from tests.proofs.test_platform import gear, until, until_ended
 from tests.proofs.test_platform_kills import FLOW, Row, folded, write_readings
 from tests.supervisor.test_up import is_alive, pids, platform
@@ -100,9 +98,7 @@ def test_an_open_platform_with_signed_code_and_outboxes_goes_on_exactly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The device is killed before the copy is made. It has records in its spool, and commands wait for it."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEARTRAIN_KEYS", str(tmp_path / "keys"))
-    subprocess.run([sys.executable, "-m", "geartrain_client.cli", "key", "new"], check=True, timeout=WAIT_S)
+    become_author(tmp_path, monkeypatch)
     state, new, copy = tmp_path / "state", tmp_path / "elsewhere", tmp_path / "copy.tar"
     given = tmp_path / "devices" / "tank-1" / "state" / "control_loop.1" / "valve.jsonl"
     fleet = f'[fleet]\naddress = "localhost"\nmqtt_port = {free_port()}\ndevice_port = {free_port()}\n'

@@ -24,6 +24,7 @@ from tests.control.platform_client import Client, client_of
 from tests.deploy.containers import SETUP, services
 from tests.postgres_server import Postgres
 from tests.programs import mosquitto
+from tests.proofs.test_open_platform import become_author
 from tests.proofs.test_platform import FLOW, gear, until_ended, write_readings
 from tests.waiting import WAIT_S
 
@@ -99,9 +100,7 @@ def join(client: Client, device: str, folder: Path) -> Path:
 def test_a_device_joins_the_processes_of_the_compose_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres: Postgres
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEARTRAIN_KEYS", str(tmp_path / "keys"))  # a joined device runs signed code alone
-    subprocess.run([sys.executable, "-m", "geartrain_client.cli", "key", "new"], check=True, timeout=WAIT_S)
+    become_author(tmp_path, monkeypatch)
     (tmp_path / "heat.py").write_text(FLOW, encoding="utf-8")
     highs = write_readings(tmp_path / "d1.csv", range(5), 3)
     postgres.database("geartrain")

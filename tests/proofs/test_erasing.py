@@ -9,8 +9,6 @@ import csv
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,10 +20,9 @@ from geartrain_cloud.platform.places import PlatformPlaces
 from geartrain_cloud.platform.runs import runs_with_tables, served_run
 from tests.control.platform_client import client_of
 from tests.drawing import drawn
-from tests.proofs.test_open_platform import join, running
+from tests.proofs.test_open_platform import become_author, join, running
 from tests.proofs.test_platform import gear, until, until_ended
 from tests.supervisor.test_up import is_alive, pids, platform
-from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -194,9 +191,7 @@ def test_a_device_goes_out_of_a_running_platform_that_is_killed_meanwhile(
 def test_a_device_elsewhere_that_was_away_removes_what_it_keeps_as_it_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEARTRAIN_KEYS", str(tmp_path / "keys"))
-    subprocess.run([sys.executable, "-m", "geartrain_client.cli", "key", "new"], check=True, timeout=WAIT_S)
+    become_author(tmp_path, monkeypatch)
     (tmp_path / "heat.py").write_text(FLOW, encoding="utf-8")
     files = {name: tmp_path / f"{name}.csv" for name in ("d1", "d2")}
     write_readings(files["d1"], GONE, 20.0)

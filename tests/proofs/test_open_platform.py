@@ -44,6 +44,13 @@ def open_platform(state: Path) -> None:
     )
 
 
+def become_author(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a folder, with keys by which code is signed: a joined device runs no other."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("GEARTRAIN_KEYS", str(folder / "keys"))
+    subprocess.run([sys.executable, "-m", "geartrain_client.cli", "key", "new"], check=True, timeout=WAIT_S)
+
+
 def join(state: Path, name: str, folder: Path, python: str = sys.executable) -> Path:
     """A device of its own, by the line that `gear device add` prints; its file. python: has its program."""
     line = gear(state, "device", "add", name, "--label", "kind=truck").split()
@@ -131,9 +138,7 @@ async def is_revoked_for_good(revoke: list[str], lost: Held, other: Held) -> Non
 def test_devices_join_renew_and_are_revoked_and_no_row_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEARTRAIN_KEYS", str(tmp_path / "keys"))  # a joined device runs signed code alone
-    subprocess.run([sys.executable, "-m", "geartrain_client.cli", "key", "new"], check=True, timeout=WAIT_S)
+    become_author(tmp_path, monkeypatch)  # a joined device runs signed code alone
     (tmp_path / "heat.py").write_text(FLOW, encoding="utf-8")
     files = {name: tmp_path / f"{name}.csv" for name in ("truck-1", "here")}
     highs = write_readings(files["truck-1"], range(4), 1) | write_readings(files["here"], range(4, 9), 2)
