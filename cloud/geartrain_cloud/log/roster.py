@@ -76,8 +76,8 @@ class RosterDocument(msgspec.Struct, frozen=True):
     without a sign a device of a flow with live sources holds no clock; partitioned_by: of some channels the
     field of whose values each is said to live on one device; devices: those assigned, with the sources that
     each has; revision: the number of the one that every partition is to bring; since: of sources that came
-    with a later revision its number; retain_s, retain_bytes: how long its
-    rows stay in the log, None: as long as those of all.
+    with a later revision its number; retain_s, retain_bytes: how long its rows stay in the log, None: as
+    long as those of all.
     """
 
     channels: dict[str, RosterChannel]

@@ -544,10 +544,10 @@ class StepMoved(_Answer, frozen=True):
 
 class Recut(_Answer, frozen=True):
     """What other cuts come to. devices: the first 100 of `count`, and with `auto` those behind them that
-    stay as they are; revises: whether it needs a revision, whose
-    number is `number`; micro_batches, pause_ms: about how long steps with state pause, as micro-batches take
-    now; behind_entries: of the log that come before what devices ask for, in pause_ms as well; the way of the
-    state over the link comes on top. refusals: of a dry run, why it would not be done.
+    stay as they are; revises: whether it needs a revision, whose number is `number`; micro_batches, pause_ms:
+    about how long steps with state pause, as micro-batches take now; behind_entries: of the log that come
+    before what devices ask for, in pause_ms as well; the way of the state over the link comes on top.
+    refusals: of a dry run, why it would not be done.
     """
 
     name: str
