@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from geartrain.declarations.source import Source
 from geartrain.errors import FlowError
 from geartrain.flow.stream import SourceStream
-from geartrain.flow.verbs import check_field, check_kind
+from geartrain.flow.verbs import check_field, check_functions, check_kind
 from geartrain.graph.graph import Graph, Input, Step, Tier, check_id, key_step
 from geartrain.graph.operator import Operator
 from geartrain.operators.source import (
@@ -139,14 +139,16 @@ class Flow:
             The id.
 
         Raises:
-            FlowError: for an id that is taken, or a type that is no record.
+            FlowError: for an id that is taken, a type that is no record, or a function that is async.
         """
         if step_id in self._steps:
             raise FlowError(
                 f"flow {self.name}: two steps are named {step_id!r}; "
                 f"give this one another id, such as {step_id + '_2'!r}"
             )
-        check_kind(f"flow {self.name}, step {step_id!r}", out)
+        where = f"flow {self.name}, step {step_id!r}"
+        check_kind(where, out)
+        check_functions(where, operator)
         self._steps[step_id] = Step(step_id, operator, inputs, out, operator.only_tier)
         return step_id
 

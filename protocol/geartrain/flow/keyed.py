@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from geartrain.declarations.task import Task, task_output
+from geartrain.declarations.task import Task
 from geartrain.errors import FlowError
 from geartrain.flow.stream import Stream
-from geartrain.flow.verbs import join_of, process_of
+from geartrain.flow.verbs import join_of, process_of, task_kind
 from geartrain.graph.graph import Grouping, Input
 
 if TYPE_CHECKING:
@@ -85,10 +85,9 @@ class KeyedStream(Stream[T], Generic[K, T]):
         >>> sorted(run_flow(flow).tables["out"])
         [(1, 'to 1'), (2, 'be 11'), (3, 'to 2')]
         """
-        kind = out or task_output(task)
-        if kind is None:
-            raise self._mistake(step, f"declare class {type(task).__name__}(Task[In, Out]) or pass out=...")
-        operator = process_of(f"flow {self._flow.name}, step {step!r}", task, ttl, initial, order)
+        where = f"flow {self._flow.name}, step {step!r}"
+        kind = task_kind(where, task, out)
+        operator = process_of(where, task, ttl, initial, order)
         return Stream(self._flow, self._flow.add_step(step, operator, self._input(Grouping.HASH), kind), kind)
 
     @property

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any, TypeAlias
 
-from geartrain.declarations.task import task_output
 from geartrain.errors import FlowError
 from geartrain.flow.processor import Deal, Input, Node, Output, Processor, Way
-from geartrain.flow.verbs import check_field, check_kind, process_of
+from geartrain.flow.verbs import check_field, check_functions, check_kind, process_of, task_kind
 from geartrain.graph.graph import Graph, Grouping, Step
 from geartrain.graph.graph import Input as StepInput
 from geartrain.graph.operator import Operator
@@ -97,13 +96,9 @@ class _Building:
 
     def _processor(self, node: Processor, inputs: Inputs) -> None:
         above, deal = self._one_stream(node, inputs), inputs[0][1]
-        kind = node.out or task_output(node.task)
-        if kind is None:
-            raise self._mistake(
-                node, f"declare class {type(node.task).__name__}(Task[In, Out]) or pass out=..."
-            )
+        where = f"flow {self.flow}, processor {node.id!r}"
+        kind = task_kind(where, node.task, node.out)
         if deal.kind not in ("shuffle", "local"):
-            where = f"flow {self.flow}, processor {node.id!r}"
             operator = process_of(where, node.task, node.ttl, node.initial, node.order)
             keyed = self._keyed(node, above, deal)
             self._step(node.id, operator, (StepInput(keyed, Grouping.HASH),), kind, node.parallelism)
@@ -148,7 +143,9 @@ class _Building:
     def _step(
         self, step: str, operator: Operator, inputs: tuple[StepInput, ...], kind: Any, parallelism: int = 1
     ) -> str:
-        check_kind(f"flow {self.flow}, step {step!r}", kind)
+        where = f"flow {self.flow}, step {step!r}"
+        check_kind(where, kind)
+        check_functions(where, operator)
         self.steps.append(Step(step, operator, inputs, kind, operator.only_tier, parallelism))
         self.kinds[step] = kind
         return step

@@ -17,6 +17,7 @@ from geartrain.schema import derive
 if TYPE_CHECKING:
     from geartrain.declarations.calendars import Calendar
     from geartrain.declarations.task import Task
+    from geartrain.graph.operator import Operator
     from geartrain.operators.join import IntervalJoin, WindowJoin
     from geartrain.operators.process import Process
 
@@ -56,6 +57,53 @@ def process_of(
     except SchemaError as error:
         raise FlowError(str(error)) from None
     return Process(task, ttl_us, None if initial is None else dict(initial), order)
+
+
+_COROUTINE, _GENERATOR = 0x280, 0x20
+"""Flags of a function's code, as `inspect` has them; the first is of both kinds of `async def`."""
+
+_CALLS = ("on_start", "on_next", "on_watermark", "on_notify", "on_stop")
+
+
+def check_functions(where: str, operator: Operator) -> None:
+    """Raise `FlowError` for user code that a call would not run: a coroutine, or a generator."""
+    for name in getattr(operator, "__struct_fields__", ()):
+        value = getattr(operator, name)
+        if name == "task":
+            for call in _CALLS:
+                function = getattr(value, call, None)
+                _check_runs(f"{where}: {type(value).__name__}.{call}", function, "emit by ctx.emit(...)")
+        elif operator.kind == "flat_map":
+            _check_runs(f"{where}: {name_of(value)}", value, None)
+        else:
+            _check_runs(f"{where}: {name_of(value)}", value, "return the value")
+
+
+def _check_runs(where: str, function: object, instead: str | None) -> None:
+    """`instead` is what to do in place of yielding; None where that is right."""
+    while (wrapped := getattr(function, "func", None)) is not None:  # functools.partial
+        function = wrapped
+    flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
+    if flags & _COROUTINE:
+        raise FlowError(f"{where} is async, and would never run: write def in the place of async def")
+    if flags & _GENERATOR and instead is not None:
+        raise FlowError(f"{where} has a yield, so that a call would run none of it: {instead} instead")
+
+
+def task_kind(where: str, task: object, out: Any) -> Any:
+    """The type of what a task emits: `out`, or what its class says; raises `FlowError` for neither."""
+    from geartrain.declarations.task import Task, task_output
+
+    if not isinstance(task, Task):
+        name = name_of(task)
+        hint = f"write {name}(), not {name}" if isinstance(task, type) else "give it a geartrain.Task"
+        raise FlowError(f"{where}: {hint}")
+    if type(task).on_next is Task.on_next:
+        raise FlowError(f"{where}: {type(task).__name__} must define on_next(value, ctx)")
+    kind = out or task_output(task)
+    if kind is None:
+        raise FlowError(f"{where}: declare class {type(task).__name__}(Task[In, Out]) or pass out=...")
+    return kind
 
 
 def join_of(
