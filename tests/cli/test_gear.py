@@ -289,8 +289,16 @@ def test_settings_are_split_at_the_first_signs() -> None:
 
 def test_hops_in_one_line() -> None:
     assert one_line(Hops(read=1_200, spooled=2_400, batches=12, waiting_for=("d1", "d2", "d3", "d4"))) == (
-        "read 1,200 records, spooled 2,400 rows in 12 batches, acked 0 batches, logged 0 rows, "
-        "processed 0 of 0 entries (waiting for d1, d2, d3 and 1 more; Spark is starting)"
+        "read 1,200 records, spooled 2,400 rows in 12 batches, acked 0 batches, logged 0 rows "
+        "(waiting for d1, d2, d3 and 1 more; Spark is starting)"
+    )
+
+
+def test_entries_are_told_once_spark_has_looked_at_the_log() -> None:
+    """Before that it would be `processed 0 of 0 entries`, although the log has some."""
+    assert one_line(Hops(read=9, logged=9, host="starting")).endswith("logged 9 rows (Spark is starting)")
+    assert one_line(Hops(read=9, logged=9, processed=1, to_process=3, host="running")).endswith(
+        "logged 9 rows, processed 1 of 3 entries"
     )
 
 

@@ -15,6 +15,9 @@ from geartrain.printable import printable
 from geartrain_client.terminal.screen import PLAIN_INTERVAL_S
 from geartrain_cloud.cli.hops import Hops
 
+_NOT_YET = ("", "starting")
+"""States of an app in which Spark has not looked at its log, so that nobody knows how many entries wait."""
+
 
 class ProgressView:
     """Shows hops: one live block on a terminal, else a line every few seconds and when something happens."""
@@ -71,11 +74,8 @@ class ProgressView:
         )
         grid.add_row("acked", f"{hops.acked:,}", f"of {hops.batches:,} batches, durable in the data centre")
         grid.add_row("logged", f"{hops.logged:,}", "rows, by ingest in its log")
-        grid.add_row(
-            "processed",
-            f"{hops.processed:,}",
-            f"of {hops.to_process:,} log entries, by Spark into tables",
-        )
+        entries = f"of {hops.to_process:,} log entries, " if hops.host not in _NOT_YET else ""
+        grid.add_row("processed", f"{hops.processed:,}", f"{entries}by Spark into tables")
         grid.add_row("", f"{seconds:.0f} s", _remark(hops))
         return grid
 
@@ -84,9 +84,10 @@ def one_line(hops: Hops) -> str:
     """The hops in one line of plain text."""
     line = (
         f"read {hops.read:,} records, spooled {hops.spooled:,} rows in {hops.batches:,} batches, "
-        f"acked {hops.acked:,} batches, logged {hops.logged:,} rows, "
-        f"processed {hops.processed:,} of {hops.to_process:,} entries"
+        f"acked {hops.acked:,} batches, logged {hops.logged:,} rows"
     )
+    if hops.host not in _NOT_YET:
+        line += f", processed {hops.processed:,} of {hops.to_process:,} entries"
     remark = _remark(hops)
     return f"{line} ({remark})" if remark else line
 
@@ -96,6 +97,6 @@ def _remark(hops: Hops) -> str:
     if hops.waiting_for:
         more = "" if len(hops.waiting_for) <= 3 else f" and {len(hops.waiting_for) - 3} more"
         parts.append(f"waiting for {', '.join(hops.waiting_for[:3])}{more}")
-    if hops.host in ("", "starting"):
+    if hops.host in _NOT_YET:
         parts.append("Spark is starting")
     return "; ".join(parts)
