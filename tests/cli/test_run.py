@@ -234,6 +234,24 @@ def test_a_step_that_refuses_all_ends_with_3(module: Any, capsys: Capture) -> No
     assert "gear: step m: all 3 records of source readings became dead letters, the first as above" in err
 
 
+def test_what_a_flow_prints_is_not_in_the_json(module: Any, capsys: Capture) -> None:
+    code_of_it = (
+        "print('loaded')\n"
+        "def loud(reading: Reading) -> Reading:\n"
+        "    print('one', reading.celsius)\n"
+        "    return reading\n"
+    )
+    name = module(code_of_it + FEW + "readings.map(loud).sink('kept', Table('kept'))\n")
+    code, out, err = gear(["run", name, "--json"], capsys)
+    assert (code, json.loads(out)["rows"]["kept"]) == (0, 3)
+    assert [line for line in err.splitlines() if line.startswith(("loaded", "one"))][:2] == [
+        "loaded",
+        "one 0.0",
+    ]
+    code, out, err = gear(["run", name], capsys)
+    assert (code, "one 0.0" in out) == (0, True)
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -71,7 +73,8 @@ def run_flow(flow: str, wishes: RunWishes) -> None:
             )
 
         options = RunOptions(wishes.actuate, not wishes.as_json, stop.going, tell)
-        result = run_in_process(graph, wishes.output, options, fetched=fetched)
+        with redirect_stdout(sys.stderr) if wishes.as_json else nullcontext():  # what the flow prints
+            result = run_in_process(graph, wishes.output, options, fetched=fetched)
     if wishes.as_json:
         print_json(asdict(result))
     else:

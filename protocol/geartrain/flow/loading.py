@@ -2,13 +2,14 @@
 
 Before any record moves. Guarantees: whatever is wrong with the name or with the user's module is one
 `ConfigError` in one sentence that says where and what to do. The module is found on `sys.path` or in the
-working directory.
+working directory. What it prints goes to stderr.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import redirect_stdout
 from types import ModuleType
 
 from geartrain.errors import ConfigError, GeartrainError
@@ -45,7 +46,8 @@ def import_module_of(module_name: str, spec: str) -> ModuleType:
         sys.path.append("")  # the working directory, which a console script does not search
     importlib.invalidate_caches()
     try:
-        return importlib.import_module(module_name)
+        with redirect_stdout(sys.stderr):  # standard output is for results
+            return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if module_name == missing or module_name.startswith(f"{missing}."):
