@@ -13,6 +13,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from rich.console import Console
+
 from geartrain.errors import ConfigError
 from geartrain.flow.loading import load_flow
 from geartrain.printable import printable
@@ -29,6 +31,7 @@ from geartrain_cloud.cli.inprocess import (
     live_sources,
     run_in_process,
 )
+from geartrain_cloud.cli.stuck import StuckWatch
 from geartrain_cloud.cli.watched import Wish
 from geartrain_cloud.cli.watching import watch
 
@@ -65,9 +68,11 @@ def run_flow(flow: str, wishes: RunWishes) -> None:
     if live:
         limit = "" if wishes.seconds is None else f", for {wishes.seconds:g} s at the most"
         notice.print(f"reading {', '.join(live)} to the end, or until Ctrl-C{limit}", soft_wrap=True)
-    with _Stop(wishes.seconds) as stop, ProgressLine(notice) as line:
+    stuck = StuckWatch(flow.partition(".")[0].partition(":")[0], lambda said: _say_now(notice, said))
+    with _Stop(wishes.seconds) as stop, ProgressLine(notice) as line, stuck:
 
         def tell(now: Now) -> None:
+            stuck.beat()
             line.show(
                 lambda: f"read {now.read:,} records, wrote {now.written:,} rows, dead letters {now.letters:,}"
             )
@@ -137,6 +142,10 @@ class _Stop:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)
         os.write(2, self._said)
+
+
+def _say_now(notice: Console, said: str) -> None:
+    notice.print(printable(f"gear: {said}"), soft_wrap=True)
 
 
 def _print(result: RunResult) -> None:
