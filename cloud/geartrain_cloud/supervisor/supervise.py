@@ -139,8 +139,9 @@ class Supervisor:
             return
         child.plan_restart()
         child.why = f"it {how_it_ended(code)}: {said}"
+        reason = f": {said}" if code > 0 else ""  # who was killed has not said why
         self.happenings.append(
-            f"{child.spec.name} {how_it_ended(code)} and is started again ({child.restarts})"
+            f"{child.spec.name} {how_it_ended(code)} and is started again ({child.restarts}){reason}"
         )
 
     def _publish(self) -> None:

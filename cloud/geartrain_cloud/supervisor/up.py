@@ -58,9 +58,13 @@ def bring_up(
                 raise StoppedError(stop.received)
             supervisor.check()
             supervisor.follow([*processes.all(), *beside])
-            for happened in supervisor.happenings:
-                say(happened)
-            supervisor.happenings.clear()
+            _tell(supervisor, say)
+
+
+def _tell(supervisor: Supervisor, say: Say) -> None:
+    for happened in supervisor.happenings:
+        say(happened)
+    supervisor.happenings.clear()
 
 
 def _control_url(places: PlatformPlaces, supervisor: Supervisor) -> str:
@@ -111,6 +115,7 @@ def _start_broker(
 
     def look() -> str | None:
         supervisor.check()
+        _tell(supervisor, say)
         if stop.received is not None:
             raise StoppedError(stop.received)
         child = supervisor.children.get(BROKER)
