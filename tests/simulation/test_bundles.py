@@ -4,20 +4,25 @@ own.
 
 from __future__ import annotations
 
+import pytest
+
 from geartrain_simulation.campaign.runs import quiet
 from geartrain_simulation.fleet.bundle_fleet import BundleFleet
 from geartrain_simulation.fleet.program_fleet import ProgramFleet
+from tests.drawing import few_and_all
 
-SEEDS = 8
+SEEDS = range(8)
 
 
-def test_devices_run_what_is_wanted_or_what_has_worked() -> None:
+@pytest.mark.parametrize("seeds", few_and_all("worlds of bundles", SEEDS, 3))
+def test_devices_run_what_is_wanted_or_what_has_worked(seeds: list[int]) -> None:
     with quiet():
-        crashes = sum(BundleFleet(seed).run() for seed in range(SEEDS))
-    assert crashes > SEEDS
+        crashes = sum(BundleFleet(seed).run() for seed in seeds)
+    assert crashes > (len(SEEDS) if len(seeds) == len(SEEDS) else 0)
 
 
-def test_devices_run_the_program_that_is_wanted_or_one_that_has_worked() -> None:
+@pytest.mark.parametrize("seeds", few_and_all("worlds of programs", SEEDS, 3))
+def test_devices_run_the_program_that_is_wanted_or_one_that_has_worked(seeds: list[int]) -> None:
     with quiet():
-        crashes = sum(ProgramFleet(seed).run() for seed in range(SEEDS))
-    assert crashes > SEEDS
+        crashes = sum(ProgramFleet(seed).run() for seed in seeds)
+    assert crashes > (len(SEEDS) if len(seeds) == len(SEEDS) else 0)

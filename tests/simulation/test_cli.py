@@ -37,7 +37,7 @@ def test_help_shows_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:
     assert "gear-sim --seed 4711 --trace" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("worlds", few_and_all("kinds of worlds", sorted(WORLDS), 4))
+@pytest.mark.parametrize("worlds", few_and_all("kinds of worlds", sorted(WORLDS), 2))
 def test_worlds_of_each_kind_are_run_and_shown(worlds: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     for world in worlds:
         assert main(["--world", world, "--seeds", "2", "--workers", "1", "--json"]) == 0

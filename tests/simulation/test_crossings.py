@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from geartrain_simulation.campaign.runs import run_seed
+from tests.drawing import few_and_all
 
 SEEDS = range(24)
 
 
-def test_devices_that_go_over_in_a_bad_world_break_no_rule() -> None:
+@pytest.mark.parametrize("seeds", few_and_all("worlds of crossings", SEEDS, 8))
+def test_devices_that_go_over_in_a_bad_world_break_no_rule(seeds: list[int]) -> None:
     met = Counter[str]()
-    for seed in SEEDS:
+    for seed in seeds:
         result = run_seed(seed, "crossing")
         assert result.is_good, f"seed {seed}: {result.rule}: {result.detail}"
         met.update(result.counters)
-    assert met["crossings"] > len(SEEDS) // 4
+    assert met["crossings"] > len(seeds) // 4

@@ -12,13 +12,15 @@ from geartrain_simulation.fleet.readings import Reading
 from geartrain_simulation.fleet.revision_fleet import RevisionFleet
 from geartrain_simulation.fleet.revision_flow import DOWN, UP, Form, Leg, expected, gained
 from geartrain_simulation.stores.segments import Row
+from tests.drawing import few_and_all
 
 SEEDS = range(20)
 
 
-def test_devices_that_get_other_steps_in_a_bad_world_break_no_rule() -> None:
+@pytest.mark.parametrize("seeds", few_and_all("worlds of revisions", SEEDS, 6))
+def test_devices_that_get_other_steps_in_a_bad_world_break_no_rule(seeds: list[int]) -> None:
     met = Counter[str]()
-    for seed in SEEDS:
+    for seed in seeds:
         fleet = RevisionFleet(seed)
         with quiet():
             outcome = fleet.run()
@@ -35,10 +37,13 @@ def test_devices_that_get_other_steps_in_a_bad_world_break_no_rule() -> None:
         met.update({"with the welcome": fleet.unheard})
         met.update({"deaths": outcome.crashes, "held": outcome.counters.get("held_batches", 0)})
     # The runs have been through something.
-    assert met["crossings"] > len(SEEDS), met
-    rare = ("twice", "told too soon", "stale", "left out", "with the welcome", "made anew")
-    assert min(met[what] for what in rare) > 2, met
-    assert met["deaths"] > len(SEEDS), met
+    assert met["crossings"] > 0, met
+    assert met["deaths"] > 0, met
+    if len(seeds) == len(SEEDS):
+        assert met["crossings"] > len(SEEDS), met
+        rare = ("twice", "told too soon", "stale", "left out", "with the welcome", "made anew")
+        assert min(met[what] for what in rare) > 2, met
+        assert met["deaths"] > len(SEEDS), met
 
 
 def test_a_run_is_a_function_of_its_seed() -> None:
