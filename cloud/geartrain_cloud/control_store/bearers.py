@@ -37,6 +37,7 @@ USE_NOTED_US = 60_000_000
 """Between two notes of a token's use, so that not each request is a write."""
 LOCAL = "local"
 """Whom the token in the state folder stands for: the admin of the platform's own machine."""
+_TOKEN = re.compile(TOKEN_PREFIX + "[A-Za-z0-9_-]{43}")  # as `token_urlsafe` writes `TOKEN_BYTES`
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 _COLUMNS = "name, role, app, made_us, expires_us, made_by, used_us"
 
@@ -81,6 +82,7 @@ class Bearers:
                 f"token {shown(wanted.name)}: use a name of 1 to 64 letters, digits, '_', '.', '@' and '-', "
                 f"other than {LOCAL}"
             )
+        _check_is_name(wanted.name)
         if wanted.app:
             check_app(wanted.app)
             if wanted.role == "admin":
@@ -108,7 +110,8 @@ class Bearers:
         return made, token
 
     def revoke(self, name: str) -> None:
-        """Have a token be good for nothing; raises `NotFoundError`."""
+        """Have a token be good for nothing; raises `NotFoundError`, and `InvalidError` for a token itself."""
+        _check_is_name(name)
         with self._database.change() as database:
             if not database.execute("DELETE FROM bearers WHERE name = ?", (name,)).rowcount:
                 raise NotFoundError(f"there is no token {shown(name)}: see gear token ls")
@@ -155,6 +158,24 @@ class Bearers:
     def _check_time(self, bearer: Bearer) -> None:
         if bearer.expires_us and self._now_us() >= bearer.expires_us:
             raise ExpiredError(f"token {bearer.name} has expired: ask an admin for another one")
+
+
+def hidden(text: str) -> str:
+    """A text without the tokens that somebody wrote into it.
+
+    >>> hidden("/api/v1/tokens/gear_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA/revoke")
+    '/api/v1/tokens/gear_…/revoke'
+    """
+    return _TOKEN.sub(f"{TOKEN_PREFIX}…", text)
+
+
+def _check_is_name(name: str) -> None:
+    """Raises `InvalidError` for a token in the place of a name; the sentence does not hold it."""
+    if _TOKEN.search(name):
+        raise InvalidError(
+            "that is a token and not a token's name: gear token ls shows the names; others may have seen it "
+            "by now, so revoke it by its name"
+        )
 
 
 def _row(bearer: Bearer) -> tuple[str, str, str, int, int, str, int]:

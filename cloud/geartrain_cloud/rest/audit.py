@@ -3,7 +3,8 @@
 Between the server and the handlers, in a file of its own. Guarantees: a request that is to change something
 is durably noted before it changes anything, and is refused where that fails. What came of it is added behind;
 where control ended in between, the entry says so. The newest `ENTRIES_MAX` are kept. Of a body only what
-is known to be harmless is told: the names of options, and never their values.
+is known to be harmless is told: the names of options, and never their values. No token is told, wherever
+somebody wrote one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from aiohttp.typedefs import Middleware
 from geartrain.adapters.layouts import refuse_later
 from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain.printable import printable
-from geartrain_cloud.control_store.bearers import Bearer
+from geartrain_cloud.control_store.bearers import Bearer, hidden
 from geartrain_cloud.control_store.database import as_text
 from geartrain_cloud.control_store.errors import StoreError
 from geartrain_cloud.control_store.idempotency import Answer
@@ -109,8 +110,8 @@ class AuditLog:
         """Note a request durably before it changes anything; its number. names: of the app and the device in
         its path, "" for none. Raises `StoreError`.
         """
-        shown = printable(path, PATH_CHARS_MAX)
-        app, device = (printable(name, TEXT_CHARS_MAX) for name in names)
+        shown = printable(hidden(path), PATH_CHARS_MAX)
+        app, device = (printable(hidden(name), TEXT_CHARS_MAX) for name in names)
         return self._add(bearer.name, bearer.role, method, shown, app, device, "{}", 0, "", address)
 
     def note(self, status: int, result: str, asked: dict[str, Any], address: str) -> None:
@@ -207,7 +208,7 @@ def _says(value: Any) -> bool:
 
 def _short(value: Any) -> Any:
     if isinstance(value, str):
-        return printable(value, TEXT_CHARS_MAX)
+        return printable(hidden(value), TEXT_CHARS_MAX)
     if isinstance(value, list):
         more = [f"and {len(value) - LIST_MAX} more"] if len(value) > LIST_MAX else []
         return [_short(one) for one in value[:LIST_MAX]] + more
