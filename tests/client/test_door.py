@@ -82,8 +82,13 @@ def test_a_token_that_others_may_read_is_refused(mode: int, state: Path) -> None
 @pytest.mark.parametrize("content", ["", "two words", "x" * 600, "caf\u00e9", "a\x1bb"])
 def test_a_file_without_a_token_is_refused(content: str, state: Path) -> None:
     (state / "t").write_text(content)
-    with pytest.raises(ConfigError, match="token file"):
+    with pytest.raises(ConfigError, match=r"the token file .* must hold one word"):
         find_door(None, state, {})
+
+
+def test_a_folder_in_the_place_of_a_token_is_not_to_be_closed(state: Path) -> None:
+    with pytest.raises(ConfigError, match=r"GEARTRAIN_TOKEN_FILE: .* is a folder: name the file in it"):
+        find_door(None, state, {"GEARTRAIN_TOKEN_FILE": str(state)})
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "{}", '{"url": 7}', '{"url": "ftp://a"}'])

@@ -192,6 +192,22 @@ def test_what_cannot_be_is_one_sentence(
 
 
 @pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "is empty"), (b"two words", "must hold one word"), (b"caf\xc3\xa9\xff", "must hold one word")],
+)
+def test_a_file_without_a_token_is_a_sentence_without_what_it_holds(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
+    (tmp_path / "token").write_bytes(content)
+    place = ["--device", str(tmp_path / "device.toml"), "--token-file", str(tmp_path / "token")]
+    code, _, err = asyncio.run(run("join", "https://localhost:1", *place, "--ca-fingerprint", "sha256:0"))
+    assert code == 2
+    assert said in err
+    assert "codec" not in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
     ("begins_in", "said"),
     [(timedelta(days=20), "is not valid yet: set"), (timedelta(days=-20), "has ended: set")],
 )

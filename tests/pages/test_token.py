@@ -132,6 +132,7 @@ def test_a_file_that_others_may_read_or_that_can_be_guessed_is_refused(tmp_path:
         ("short", 0o600, "one word of 22 to 512"),
         ("two words of many letters", 0o600, "one word of 22 to 512"),
         ("", 0o600, "one word of 22 to 512"),
+        ("caf\u00e9" * 8, 0o600, "one word of 22 to 512"),
     ):
         with pytest.raises(PageError, match=sentence):
             read_token(token_file(tmp_path, content, mode))

@@ -112,9 +112,9 @@ def read_token(path: Path) -> str:
     check_private(TOKEN_FILE, path)
     try:
         with path.open("rb") as file:
-            token = file.read(_FILE_BYTES_MAX).decode("ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the token file {path} cannot be read: {error}") from None
+            token = file.read(_FILE_BYTES_MAX).decode("ascii", errors="replace").strip()
+    except OSError as error:
+        raise ConfigError(f"the token file {path} cannot be read: {error.strerror or error}") from None
     _check_token(token, f"the token file {path}")
     return token
 

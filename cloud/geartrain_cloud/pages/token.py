@@ -31,12 +31,13 @@ def read_token(path: Path) -> str:
     """The token in a file that only its owner may read; raises `PageError`."""
     try:
         check_private("--token-file", path)
-        token = path.read_text(encoding="ascii").strip()
+        token = path.read_text(encoding="ascii", errors="replace").strip()
     except ConfigError as error:
         raise PageError(str(error)) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise PageError(f"--token-file: {path} cannot be read: {error}") from None
-    if not CHARACTERS_MIN <= len(token) <= CHARACTERS_MAX or not token.isprintable() or " " in token:
+    except OSError as error:
+        raise PageError(f"--token-file: {path} cannot be read: {error.strerror or error}") from None
+    is_word = token.isascii() and token.isprintable() and " " not in token
+    if not CHARACTERS_MIN <= len(token) <= CHARACTERS_MAX or not is_word:
         raise PageError(
             f"--token-file: {path} must hold one word of {CHARACTERS_MIN} to {CHARACTERS_MAX} characters: "
             "make one with python3 -c 'import secrets; print(secrets.token_urlsafe(24))'"

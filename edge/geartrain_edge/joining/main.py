@@ -115,11 +115,13 @@ def _invitation(found: argparse.Namespace) -> Invitation:
 def _token(file: str) -> str:
     try:
         with sys.stdin.buffer if file == "-" else Path(file).open("rb") as source:
-            text = source.read(TOKEN_BYTES_MAX).decode("ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise JoinError(f"--token-file {file} cannot be read: {error}") from None
+            text = source.read(TOKEN_BYTES_MAX).decode("ascii", errors="replace").strip()
+    except OSError as error:
+        raise JoinError(f"--token-file {file} cannot be read: {error.strerror or error}") from None
     if not text:
         raise JoinError(f"--token-file {file} is empty: it holds the token")
+    if not text.isascii() or not text.isprintable() or " " in text:
+        raise JoinError(f"--token-file {file} must hold one word, the token that gear device token prints")
     return text
 
 

@@ -9,6 +9,7 @@ wrong is one `ConfigError` that names the key.
 from __future__ import annotations
 
 import ssl
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -149,9 +150,12 @@ def _state_of(*paths: Path) -> tuple[object, ...]:
 def check_private(name: str, path: Path) -> None:
     """Raises `ConfigError` unless the file of the key `name` is there and only its owner may read it."""
     try:
-        mode = path.stat().st_mode & 0o777
+        found = path.stat().st_mode
     except OSError as error:
         raise ConfigError(f"{name}: {path} cannot be read: {error.strerror or error}") from None
+    if stat.S_ISDIR(found):
+        raise ConfigError(f"{name}: {path} is a folder: name the file in it")
+    mode = found & 0o777
     if mode & OTHERS:
         raise ConfigError(f"{name}: {path} can be read by others (mode {mode:04o}): run chmod 600 {path}")
 
