@@ -132,7 +132,7 @@ class FakePlatform:
 
     def _of_history(self, name: str, file: list[str], query: dict[str, str], body: Any) -> Answer:
         instance = self.of(name)["instance"]
-        if not file and "refused" in self.told and not body.get("dry_run"):
+        if not file and "refused" in self.told and (body.get("heads") or not body.get("dry_run")):
             return 422, {"error": {"code": "flow_refused", "sentence": self.told["refused"]}}
         if not file:
             made = {"way": "before", "reason": "", "app": name, "is_new": True} | self.told

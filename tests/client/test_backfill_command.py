@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from pathlib import Path
@@ -27,7 +28,8 @@ def test_it_says_the_way_and_sends_what_is_not_there(
     platform.histories[name] = content[:20]
     given = [*ARGUMENTS, "--file", str(file)]
     out, err = gear(capsys, *given, "--dry-run")
-    assert out == "nothing was changed\n"
+    assert out == "the first lines of each file fit; nothing was changed\n"
+    assert platform.asked[-1][3]["heads"] == [content.decode()]
     assert "comes before the live records of d1, which has never had app heat" in err
     assert platform.histories[name] == content[:20]
     out, _ = gear(capsys, *given)
@@ -70,6 +72,34 @@ def test_a_refusal_names_the_file_as_the_user_does(
     _, err = gear(capsys, *ARGUMENTS, "--file", str(file), code=2)
     assert f"file {file} has no column 'celsius'; its columns: 'time', 'celcius'" in err
     assert copy not in err
+
+
+def test_a_dry_run_sends_whole_first_lines_within_a_bound(
+    platform: FakePlatform, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(platform)
+    monkeypatch.setattr(backfilling, "HEAD_BYTES", 22)
+    files = [tmp_path / name for name in ("a.csv", "b.csv.gz", "c.csv", "d.parquet", "e.csv")]
+    lines = b"time,sensor\n1,a\n2,b\n3,c\n4,d\n"
+    files[0].write_bytes(lines)
+    files[1].write_bytes(gzip.compress(lines))
+    files[2].write_bytes(b"x" * 31)
+    files[3].write_bytes(b"PAR1")
+    files[4].write_bytes(b"time,caf\xff\n")
+    given = [part for file in files for part in ("--file", str(file))]
+    out, _ = gear(capsys, *ARGUMENTS, *given, "--dry-run")
+    head = "time,sensor\n1,a\n2,b\n"
+    assert platform.asked[-1][3]["heads"] == [head, head, "", "", "time,caf\ufffd\n"]
+    assert out == f"nothing was changed; not looked into: {files[2]}, {files[3]}\n"
+    files[1].write_bytes(b"no gzip at all")
+    assert f"--file {files[1]} cannot be read" in gear(capsys, *ARGUMENTS, *given, "--dry-run", code=2)[1]
+    platform.told = {
+        "refused": f"file /tmp/x/{hashlib.sha256(lines).hexdigest()}.csv has no column 'celsius'"
+    }
+    _, err = gear(capsys, *ARGUMENTS, "--file", str(files[0]), "--dry-run", code=2)
+    assert f"file {files[0]} has no column" in err
+    platform.told = {"is_new": False}
+    assert "nothing would be added" in gear(capsys, *ARGUMENTS, "--file", str(files[0]), "--dry-run")[0]
 
 
 def test_files_that_cannot_be_are_refused_before_anything_is_asked(

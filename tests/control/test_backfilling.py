@@ -293,6 +293,29 @@ def test_what_cannot_be_is_one_sentence_and_changes_nothing(world: World) -> Non
     assert world.app().device_options == {}
 
 
+def test_a_dry_run_looks_into_the_first_lines_and_keeps_nothing(world: World) -> None:
+    name, head = named(CSV), CSV.decode()
+    for way in ("before", "apart"):
+        answer = world.backfill(name, dry_run=True, heads=[head])[1]
+        assert (answer["way"], answer["is_new"]) == (way, True)
+        wrong = world.refusal(name, dry_run=True, heads=[head.replace("celsius", "celcius")])
+        assert f"{name.partition('.')[0]}.csv has no column 'celsius'" in wrong
+        assert "has no column 'at'" in world.refusal(name, dry_run=True, heads=[head], time="at")
+        zipped, lines = f"{name}.gz", name.replace(".csv", ".jsonl")
+        assert "has no column" in world.refusal(zipped, dry_run=True, heads=["time,sensor\n"])
+        said = world.refusal(lines, dry_run=True, heads=['{"time": 1, "sensor": "a"}\n'])
+        assert "has no 'celsius', which a record needs" in said
+        assert world.backfill(name, named(CSV + CSV), dry_run=True, heads=["", head])[0] == 200
+        if way == "before":
+            world.store.devices.add("d1", {"kind": "room"}, local=True)
+    for more in ({"heads": [head]}, {"heads": [head, head], "dry_run": True}):
+        assert "as many as there are files" in world.refusal(name, **more)
+    assert world.app().device_options == {}
+    assert [one.name for one in world.store.apps.page(10, "", "")[0]] == ["heat"]
+    assert not world.files.path(name).parent.exists()
+    assert world.ask("GET", f"/apps/heat/history/{name}")[1] == {"bytes": 0, "whole": False}
+
+
 def test_a_run_apart_writes_nothing_that_live_records_write_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,8 +6,10 @@ so that after Ctrl-C the same command goes on where it stopped. A history that i
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import re
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +31,11 @@ PIECE_S = 60.0
 """How long the platform may take for a piece."""
 WHOLE_S = 660.0
 """The same for all of it: Parquet files are read then."""
+LOOK_S = 120.0
+"""The same for a look at the first lines."""
+HEAD_BYTES, HEADS_BYTES = 1 << 16, 1 << 19
+"""Of the first lines of a file, and of all files together, that a dry run sends."""
+NAMED_MAX = 5
 _LETTERS = "dead_letters"
 _FORMS = (".csv", ".jsonl", ".csv.gz", ".jsonl.gz", ".parquet")
 
@@ -66,7 +73,11 @@ def backfill_app(platform: Platform, app: str, wishes: BackfillWishes) -> None:
     names = [_name(path) for path in wishes.files]
     path = f"/apps/{segment(app)}/backfill"
     body = {"source": wishes.source, "device": wishes.device, "files": names, "time": wishes.time}
-    asked = platform.change("POST", path, {**body, "dry_run": True})
+    heads = _heads(wishes.files) if wishes.dry_run else []
+    try:
+        asked = platform.change("POST", path, {**body, "dry_run": True, "heads": heads}, LOOK_S)
+    except RefusedError as error:
+        raise _about_files(error, names, wishes.files) from None
     found = answer_as(_Made, asked)
     if not wishes.as_json:
         notices().print(printable(_way(found, wishes.device)), soft_wrap=True)
@@ -74,7 +85,7 @@ def backfill_app(platform: Platform, app: str, wishes: BackfillWishes) -> None:
         if wishes.as_json:
             print_json(asked)
         else:
-            results().print("nothing was changed", soft_wrap=True)
+            results().print(printable(_looked(found, wishes.files, heads)), soft_wrap=True)
         return
     if found.is_new:
         for name, file in zip(names, wishes.files, strict=True):
@@ -139,6 +150,36 @@ def _about_files(error: RefusedError, names: Sequence[str], files: Sequence[Path
     for name, path in zip(names, files, strict=True):
         sentence = re.sub(rf"\S*{name.partition('.')[0]}[.a-z]*", str(path).replace("\\", r"\\"), sentence)
     return RefusedError(sentence, error.status, error.code)
+
+
+def _looked(found: _Made, files: Sequence[Path], heads: Sequence[str]) -> str:
+    """What a dry run has come to."""
+    if not found.is_new:
+        return f"{found.app} has this history already; nothing would be added, and nothing was changed"
+    unread = [str(path) for path, head in zip(files, heads, strict=True) if not head]
+    if unread:
+        return f"nothing was changed; not looked into: {', '.join(unread[:NAMED_MAX])}"
+    return "the first lines of each file fit; nothing was changed"
+
+
+def _heads(files: Sequence[Path]) -> list[str]:
+    """The first lines of each file, "" for one whose lines are too long, and for Parquet; raises
+    `ConfigError`.
+    """
+    return [_head(path, min(HEAD_BYTES, HEADS_BYTES // len(files))) for path in files]
+
+
+def _head(path: Path, size: int) -> str:
+    if path.name.endswith(".parquet"):
+        return ""
+    opened: Any = gzip.open if path.name.endswith(".gz") else open
+    try:
+        with opened(path, "rb") as file:
+            found = file.read(size + 1)
+    except (OSError, EOFError, zlib.error) as error:  # gzip.BadGzipFile, too
+        raise ConfigError(f"--file {path} cannot be read: {error}") from None
+    whole = found if len(found) <= size else found[: found.rfind(b"\n") + 1]
+    return str(whole.decode("utf-8", errors="replace"))
 
 
 def _name(path: Path) -> str:

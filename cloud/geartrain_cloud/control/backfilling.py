@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -108,9 +110,13 @@ class Backfills:
             return known
         instance = self._store.apps.newest(request.match_info["name"])
         _check(instance, body)
-        body = replace(body, files=list(dict.fromkeys(body.files)))  # what is named twice is read once
         reason = self._not_before(instance, body.device, body.source)
-        work = await (self._apart(instance, body, reason) if reason else self._before(instance, body))
+        with self._to_read(body) as paths:
+            body = replace(body, files=list(dict.fromkeys(body.files)))  # what is named twice is read once
+            asks = (
+                self._apart(instance, body, paths, reason) if reason else self._before(instance, body, paths)
+            )
+            work = await asks
         if body.dry_run:
             return 200, work(False)
         answer = self._store.answers.once(key, asked, lambda: (202, work(True)))
@@ -134,8 +140,25 @@ class Backfills:
             raise ConflictError(f"app {name} goes over to another revision: wait until that is in force")
         return ""
 
-    async def _before(self, instance: Instance, body: BackfillBody) -> Callable[[bool], dict[str, Any]]:
-        """Give the device the files as an option of its source."""
+    @contextmanager
+    def _to_read(self, body: BackfillBody) -> Iterator[Sequence[str]]:
+        """The paths of what is looked into before anything is changed: the files themselves, but in a dry run
+        their heads, as files that go again.
+        """
+        if not body.dry_run:
+            yield [str(self._files.path(one)) for one in dict.fromkeys(body.files)]
+            return
+        with TemporaryDirectory(prefix="geartrain-") as folder:
+            named = {one: head for one, head in zip(body.files, body.heads, strict=False) if head}
+            paths = [Path(folder) / self._files.path(one).name.removesuffix(".gz") for one in named]
+            for path, head in zip(paths, named.values(), strict=True):
+                path.write_text(head, encoding="utf-8", newline="")
+            yield [str(path) for path in paths]
+
+    async def _before(
+        self, instance: Instance, body: BackfillBody, to_read: Sequence[str]
+    ) -> Callable[[bool], dict[str, Any]]:
+        """Give the device the files as an option of its source, after a look into them."""
         held = instance.device_options.get(body.device, {}).get(body.source, {}).get(HISTORY, {})
         paths = [str(self._files.path(one)) for one in body.files]
         every = list(dict.fromkeys((*held.get("files", ()), *paths)))
@@ -145,10 +168,20 @@ class Backfills:
         own: dict[str, Options] = {body.device: {body.source: {HISTORY: {"files": every, "time": body.time}}}}
         if not body.dry_run:
             await self._whole(body)
+        if to_read:
             outline = instance.outline
             code = self._updates.bundle_of(outline.document) if outline.bundled else ""
+            looked = list(dict.fromkeys((*held.get("files", ()), *to_read)))
+            past = {"files": looked, "time": body.time}
             question = Check(
-                instance.flow, instance.cut, instance.options, own, bundle=code, without=outline.without
+                *(
+                    instance.flow,
+                    instance.cut,
+                    instance.options,
+                    {body.device: {body.source: {HISTORY: past}}},
+                ),
+                bundle=code,
+                without=outline.without,
             )
             await self._updates.load(question)
         about = _said(instance, body, BEFORE, "", instance.name, is_new=is_new)
@@ -161,7 +194,7 @@ class Backfills:
         return work
 
     async def _apart(
-        self, instance: Instance, body: BackfillBody, reason: str
+        self, instance: Instance, body: BackfillBody, to_read: Sequence[str], reason: str
     ) -> Callable[[bool], dict[str, Any]]:
         """Submit the flow of the app under another name, with the files as all that its sources give."""
         name = _name(instance, body)
@@ -172,20 +205,24 @@ class Backfills:
         else:
             is_new = False
         about = _said(instance, body, APART, reason, name, is_new=is_new)
-        if body.dry_run or not is_new:
+        if not is_new or not to_read:
             return lambda _: about
-        await self._whole(body)
-        outline, options = await self._run_of(instance, body)
+        if not body.dry_run:
+            await self._whole(body)
+        outline, options = await self._run_of(instance, body, to_read)
 
-        def work(_: bool) -> dict[str, Any]:
+        def work(really: bool) -> dict[str, Any]:
             asked = Submission(name, instance.flow, "cloud", "all", options, isolation=instance.isolation)
-            self._store.apps.submit(asked, outline)
+            if really:
+                self._store.apps.submit(asked, outline)
             return about
 
         return work
 
-    async def _run_of(self, instance: Instance, body: BackfillBody) -> tuple[Outline, Options]:
-        """The flow as it runs on the files alone; raises `ConflictError` or `FlowRefusedError`."""
+    async def _run_of(
+        self, instance: Instance, body: BackfillBody, files: Sequence[str]
+    ) -> tuple[Outline, Options]:
+        """The flow as it runs on these files alone; raises `ConflictError` or `FlowRefusedError`."""
         held = instance.outline
         own = instance.device_options.get(body.device, {})
         options = {step: {**values} for step, values in merged(instance.options, own).items()}
@@ -195,7 +232,7 @@ class Backfills:
                 for one, value in options.get(source.id, {}).items()
                 if one not in (ENABLED, HISTORY)
             }
-            mine = [str(self._files.path(one)) for one in body.files] if source.id == body.source else []
+            mine = list(files) if source.id == body.source else []
             past = {"files": mine, "time": body.time, "device": body.device, "alone": True}
             options[source.id] = given | {HISTORY: past}
         checked = await self._updates.load(Check(instance.flow, "cloud", options, without=held.without))
@@ -257,6 +294,8 @@ def _check(instance: Instance, body: BackfillBody) -> None:
         raise InvalidError(
             "files: CSV and other forms cannot be one history: bring them in one after the other"
         )
+    if body.heads and (not body.dry_run or len(body.heads) != len(body.files)):
+        raise InvalidError("heads: a dry run takes the first lines of each file, as many as there are files")
 
 
 def _name(instance: Instance, body: BackfillBody) -> str:

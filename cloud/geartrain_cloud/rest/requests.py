@@ -128,7 +128,8 @@ class MoveBody(_Body, frozen=True):
 
 class BackfillBody(_Body, frozen=True):
     """History of a device for a source of an app: files that have come, by their names, and the column of
-    the event time.
+    the event time. heads: with `dry_run`, the first lines of each file, in plain text, "" for one that is not
+    to be looked into; none for none.
     """
 
     source: str
@@ -136,6 +137,7 @@ class BackfillBody(_Body, frozen=True):
     files: Annotated[list[str], msgspec.Meta(min_length=1, max_length=HISTORY_FILES_MAX)]
     time: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] = "time"
     dry_run: bool = False
+    heads: Annotated[list[str], msgspec.Meta(max_length=HISTORY_FILES_MAX)] = []
 
 
 class ScaleBody(_Body, frozen=True):
