@@ -28,6 +28,8 @@ from geartrain_cloud.backup.manifest import MANIFEST
 from geartrain_cloud.backup.moment import moment_of
 from geartrain_cloud.backup.restoring import restore
 from geartrain_cloud.backup.writing import back_up
+from geartrain_cloud.cli.backup import bring_back
+from geartrain_cloud.control_store.bearers import Bearer
 from geartrain_cloud.control_store.model import State, Submission
 from geartrain_cloud.control_store.purges import Purge
 from geartrain_cloud.control_store.store import ControlStore
@@ -256,6 +258,19 @@ def test_what_spark_says_of_the_folder_is_true_of_the_one_that_it_comes_back_to(
     assert (version, path) == ("v2", f"file:{new}/{schema}")
     assert Path(path.removeprefix("file:")).read_text(encoding="utf-8") == "a schema"
     assert (new / operator / "_metadata/v2/1").read_text(encoding="utf-8") == "of another form"
+
+
+def test_a_token_that_was_revoked_behind_the_backup_is_good_again_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(ControlStore(tmp_path / "state" / "control.sqlite", now_us)) as store:
+        _, token = store.bearers.add(Bearer("alice", "operator"), 3_600)
+        copy = back_up(tmp_path / "state", tmp_path / "copy", now_us).output
+        store.bearers.revoke("alice")
+    bring_back(copy, tmp_path / "new", as_json=False)
+    assert "tokens and certificates that were revoked since then are good again" in capsys.readouterr().out
+    with closing(ControlStore(tmp_path / "new" / "control.sqlite", now_us)) as store:
+        assert store.bearers.look(token, "own").name == "alice"
 
 
 def test_files_of_history_are_named_where_they_come_back_to(tmp_path: Path, state: Path) -> None:

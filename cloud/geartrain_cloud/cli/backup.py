@@ -89,7 +89,9 @@ def bring_back(backup: Path, state: Path, *, as_json: bool) -> None:
     said = (
         f"{found.state} holds the platform as of {_time(found.made_us)}: {amount}\n"
         f"go on with gear up --state {found.state}; devices then send what they still have of later times\n"
-        "what they no longer have is lost: gear log show names it, and the counter losses counts it"
+        "what they no longer have is lost: gear log show names it, and the counter losses counts it\n"
+        "tokens and certificates that were revoked since then are good again: revoke them once more, see "
+        "gear token ls and gear certs ls"
     )
     for one in said.splitlines():
         results().print(printable(one), soft_wrap=True)
