@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -15,9 +16,17 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 
+from geartrain_cloud.control import server
+from geartrain_cloud.control.server import Api
 from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
+from geartrain_cloud.rest.answering import sentences
+from geartrain_cloud.rest.openapi import ROOT
+from geartrain_cloud.rest.requests import BODY_BYTES_MAX
+from geartrain_cloud.rest.routes import add_routes
 from tests.control.platform_client import Client, control_process
 
 STOCKS = "geartrain_examples.stocks.flow:flow"
@@ -111,6 +120,21 @@ def _eventually(condition: Any) -> Any:
 
 def _pause() -> None:
     subprocess.run(["sleep", "0.1"], check=True)
+
+
+def test_a_machine_without_the_agent_takes_no_device_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "AGENT", "no_such_package")
+
+    async def story() -> tuple[int, Any]:
+        app = web.Application(middlewares=[sentences(ROOT, BODY_BYTES_MAX)])
+        add_routes(app, ROOT, [Api.__new__(Api)])
+        async with TestClient(TestServer(app)) as asked:
+            answer = await asked.post(f"{ROOT}/devices", json={"name": "here", "local": True})
+            return answer.status, await answer.json()
+
+    status, answer = asyncio.run(story())
+    assert (status, answer["error"]["code"]) == (409, "conflict")
+    assert "cannot run devices: run pip install geartrain-edge there" in answer["error"]["sentence"]
 
 
 def test_a_key_makes_one_instance(client: Client) -> None:

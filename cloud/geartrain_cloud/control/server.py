@@ -14,6 +14,7 @@ import json
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -77,6 +78,8 @@ if TYPE_CHECKING:
     from geartrain_cloud.control.enrolment import Enrolment
 
 PORT_PREFERRED = 8764
+AGENT = "geartrain_edge"
+"""The package that a device of the platform's own machine is run by."""
 
 Load = Callable[[Check], Awaitable[Checked]]
 
@@ -264,6 +267,11 @@ class Api:
     async def add_device(self, request: web.Request) -> Answer:
         """Add a device, or take one back that was retired."""
         body, asked = await body_of(request, DeviceBody)
+        if body.local and find_spec(AGENT) is None:
+            raise ConflictError(
+                "the platform's machine cannot run devices: run pip install geartrain-edge there, where "
+                "gear up runs, and add it then"
+            )
 
         def work() -> Answer:
             added = self._store.devices.add(body.name, body.labels, local=body.local)

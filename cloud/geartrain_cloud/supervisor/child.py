@@ -27,6 +27,8 @@ DELAY_S_MAX = 30.0
 RESTARTS_WINDOW_S = 60.0
 """Deaths within it make the pauses longer."""
 DEATHS_KEPT = 16
+EMPTY = "(it is empty)"
+"""What is told of a log without a line."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -183,7 +185,7 @@ def last_lines(path: Path, count: int = 12) -> str:
     except OSError as error:
         return f"  ({error})"
     lines = [line for line in text.splitlines() if line.strip()][-count:]
-    return "\n".join("  " + printable(line) for line in lines) or "  (it is empty)"
+    return "\n".join("  " + printable(line) for line in lines) or f"  {EMPTY}"
 
 
 def _kill_group(group: int) -> None:

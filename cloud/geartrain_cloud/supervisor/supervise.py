@@ -19,6 +19,7 @@ from typing import Any, Self
 from geartrain.adapters.files import write_private
 from geartrain_cloud.errors import SupervisorError
 from geartrain_cloud.supervisor.child import (
+    EMPTY,
     Child,
     ChildSpec,
     ChildState,
@@ -139,9 +140,9 @@ class Supervisor:
             return
         child.plan_restart()
         child.why = f"it {how_it_ended(code)}: {said}"
-        reason = f": {said}" if code > 0 else ""  # who was killed has not said why
+        why = f": {said}" if code > 0 and said != EMPTY else ""  # who was killed has said nothing of it
         self.happenings.append(
-            f"{child.spec.name} {how_it_ended(code)} and is started again ({child.restarts}){reason}"
+            f"{child.spec.name} {how_it_ended(code)} and is started again ({child.restarts}){why}"
         )
 
     def _publish(self) -> None:
