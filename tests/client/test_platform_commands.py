@@ -353,7 +353,10 @@ def test_retain_says_how_long_rows_stay(platform: FakePlatform, capsys: Capture)
     )
     made = json.loads(gear(capsys, "retain", "heat", "--age", "all", "--json")[0])
     assert (made["age_s"], made["bytes"]) == (0, 2_000_000_000)
-    said = gear(capsys, "retain", "heat", "--size", "all")[0]
+    said = gear(capsys, "retain", "heat", "--age", "20s", "--tables", "90m")[0]
+    assert "stay in the log: 20 s and 2,000,000,000 bytes\n" in said
+    assert "stay in tables: 1.5 h\n" in said
+    said = gear(capsys, "retain", "heat", "--age", "all", "--size", "all")[0]
     assert said.startswith("rows of heat.3 stay in the log: as long as the platform's configuration says\n")
     platform.apps["heat"]["retention"] = {
         "age_s": 172_800.0,

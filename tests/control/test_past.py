@@ -15,10 +15,12 @@ from msgspec.structs import replace
 from geartrain.errors import PlacementError
 from geartrain.planning.mixed import make_mixed_plan
 from geartrain.planning.past import past_of
+from geartrain_cloud.control import updating
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import PastFound, Question, check
 from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.past import PastLog
+from geartrain_cloud.control.server import Api
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.control.updating import Updates
 from geartrain_cloud.control_store.model import Instance, Outline, Planned, State, Submission
@@ -70,12 +72,20 @@ class Asked:
         return self.store.apps.newest("heat")
 
     def update(self, **more: Any) -> tuple[int, Any]:
+        return self.ask("update", {"flow": ONE, "code": "b" * 64} | more)
+
+    def replay(self) -> tuple[int, Any]:
+        return self.ask("replay", {"from": "beginning"})
+
+    def ask(self, verb: str, body: dict[str, Any]) -> tuple[int, Any]:
+        observer: Any = None  # which neither of the two asks
+        api = Api(self.store, self.load, observer, lambda: None, self.updates)
+
         async def posted() -> tuple[int, Any]:
             app = web.Application(middlewares=[sentences(ROOT, BODY_BYTES_MAX)])
-            add_routes(app, ROOT, [self.updates])
+            add_routes(app, ROOT, [self.updates, api])
             async with TestClient(TestServer(app)) as client:
-                body = {"flow": ONE, "code": "b" * 64} | more
-                answer = await client.post(f"{ROOT}/apps/heat/update", json=body)
+                answer = await client.post(f"{ROOT}/apps/heat/{verb}", json=body)
                 return answer.status, await answer.json()
 
         return asyncio.run(posted())
@@ -127,6 +137,7 @@ def test_a_log_that_has_lost_its_beginning_is_refused(asked: Asked, tmp_path: Pa
     past, found = PastLog(tmp_path / "log"), PastFound({"readings": "readings"}, (), ("readings",))
     begin = str(log.records[150][1])
     assert past.lacks(asked.instance, [], "earliest", found) == []
+    assert asked.replay() == (202, {"run": 2})
     queries.commit(tmp_path / "log", "all", "heat.1", {"0": 2})
     assert retain(tmp_path / "log", Retention(bytes_max=0), 0).segments == 1
     said = past.lacks(asked.instance, [], "earliest", found)
@@ -135,6 +146,22 @@ def test_a_log_that_has_lost_its_beginning_is_refused(asked: Asked, tmp_path: Pa
     assert past.lacks(asked.instance, [], begin, found) == []
     keeps = replace(found, keeps=("adding",))  # which would have to run from the beginning on
     assert len(past.lacks(asked.instance, [], begin, keeps)) == 1
+    status, answer = asked.replay()
+    assert (status, answer["error"]["code"]) == (409, "conflict")
+    assert answer["error"]["sentence"].startswith(
+        "retention has removed the beginning of the log of app heat"
+    )
+    assert asked.instance.run == 2
+
+
+def test_an_app_whose_sink_two_runs_cannot_share_is_not_replayed(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(updating, "other_sinks", lambda _: iter([("hook", "WebhookSink")]))
+    status, answer = asked.replay()
+    assert status == 409
+    assert "app heat cannot be replayed: sink 'hook' is a WebhookSink" in answer["error"]["sentence"]
+    assert asked.instance.run == 1
 
 
 def test_what_former_revisions_did_not_have_is_refused(asked: Asked) -> None:

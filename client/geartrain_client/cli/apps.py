@@ -153,7 +153,8 @@ def _kept(kept: Retention) -> str:
 
 
 def _age(age_s: float | None) -> str:
-    return f"{age_s / 86_400:,.6g} days" if age_s else ""
+    units = (("days", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    return next((f"{age_s / size:,.6g} {unit}" for unit, size in units if age_s >= size), "") if age_s else ""
 
 
 def _kept_tables(kept: Retention) -> str:

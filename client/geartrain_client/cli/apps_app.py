@@ -426,9 +426,9 @@ def retain(
 ) -> None:
     """Say how long the rows of an app stay in the log, by age and size, and in tables; "all" lifts a limit.
 
-    Rows of the log go once they are in the tables, never before. A replay then begins with those that are
-    left. Rows of tables go by their event time. The limits of [log] and [tables] in the platform's
-    configuration hold as well.
+    Rows of the log go once they are in the tables, never before. From then on the app cannot be replayed.
+    Rows of tables go by their event time. The limits of [log] and [tables] in the platform's configuration
+    hold as well.
 
     \b
     Examples:

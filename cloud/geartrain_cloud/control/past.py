@@ -1,21 +1,22 @@
-"""Whether the log has all that steps which are new in a revision would read of the time before it.
+"""Whether the log has all that a replay, or steps which are new in a revision, would read of the time before.
 
-Asked by control before an update. Guarantees: what the log never had, or has no more, is one sentence that
-says since when or why, and what to do. The Spark host looks again when the revision comes into force.
+Asked by control before either. Guarantees: what the log never had, or has no more, is one sentence that
+says since when or why, and what to do. The Spark host looks again when it begins with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from geartrain.errors import GeartrainError
+from geartrain.errors import GeartrainError, LedgerError
 from geartrain.planning.past import EARLIEST, NOW
 from geartrain.records.event_time import format_time, parse_time
 from geartrain.revision import Revision
 from geartrain.revision.revision import StepForm
 from geartrain_cloud.control.checking import PastFound
-from geartrain_cloud.control_store.errors import InvalidError
+from geartrain_cloud.control_store.errors import ConflictError, InvalidError
 from geartrain_cloud.control_store.model import Instance, Planned
 from geartrain_cloud.hosting.past import beginning
 from geartrain_cloud.log.reader import LogReader
@@ -42,6 +43,17 @@ class PastLog:
     def __init__(self, folder: Path | None) -> None:
         """folder: ingest's, None where there is none."""
         self._log = None if folder is None else LogReader(folder)
+
+    def check_whole(self, instance: Instance) -> None:
+        """Raises `ConflictError` where retention has removed a part of an app's log. One that cannot be read
+        is for the Spark host to tell.
+        """
+        with suppress(LedgerError):
+            if self._log is not None and self._log.ready() and self._log.removed(instance.instance):
+                raise ConflictError(
+                    f"retention has removed the beginning of the log of app {instance.name}, so it cannot be "
+                    "replayed: keep the log for longer before you count on a replay, see gear retain"
+                )
 
     def lacks(
         self, instance: Instance, former: Sequence[Planned], begin: str, found: PastFound | None

@@ -223,7 +223,9 @@ class Api:
             raise InvalidError('from: a replay begins at the log\'s beginning: write "beginning"')
 
         def work() -> Answer:
-            return 202, {"run": self._store.apps.replay(request.match_info["name"]).run}
+            begun = self._store.apps.replay(request.match_info["name"])
+            self._updates.check_replays(begun)
+            return 202, {"run": begun.run}
 
         return self._once(key_of(request), asked, work)
 

@@ -31,6 +31,7 @@ from geartrain_cloud.control.cutting import check_can_import
 from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.moving_state import StateSizes
 from geartrain_cloud.control.past import PastLog, begin_of
+from geartrain_cloud.control.purging import other_sinks
 from geartrain_cloud.control.resting import under_way
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.control_store.apps import in_the_way
@@ -111,6 +112,15 @@ class Updates:
         except GeartrainError:
             return ""  # who loads the flow says what is wrong with it
         return self._trust.folder_of(code.hash) if code is not None and code.files else ""
+
+    def check_replays(self, instance: Instance) -> None:
+        """Raises `ConflictError` where a new run of the app could not make its tables again."""
+        self._past_log.check_whole(instance)
+        for sink, kind in () if instance.outline.sends else other_sinks(instance):
+            raise ConflictError(
+                f"app {instance.name} cannot be replayed: sink {sink!r} is a {kind}, which has what the "
+                "former run wrote: submit the flow under another name"
+            )
 
     def check_reaches(self, flow: str, outline: Outline, devices: Iterable[str]) -> None:
         """Raise `ConflictError` where one of the devices could not get this code, or not import it."""
