@@ -64,8 +64,9 @@ kafka-proof: $(STAMP) ## Send to a real broker of Kafka and read from it under k
 seeds: $(STAMP) ## Run 100,000 simulated worlds, which takes hours (fewer: make seeds SEEDS=1000 ARGS="--from 5000")
 	@$(BIN)/gear-sim --seeds $(SEEDS) $(ARGS)
 
-revisions: $(STAMP) ## Run 1,000 random flows with random revisions, three times each (fewer: make revisions FLOWS=50 ARGS="--from 5000")
+revisions: $(STAMP) ## Run 1,000 random flows with random revisions, then 1,000 whose devices move meanwhile, three times each (fewer: make revisions FLOWS=50)
 	@$(BIN)/python -m tests.proofs.test_random_revisions $(FLOWS) $(ARGS)
+	@$(BIN)/python -m tests.proofs.test_moved_revisions $(FLOWS) $(ARGS)
 
 states: $(STAMP) ## Lose power at every step of real files, and recover about so many states (fewer: make states STATES=5000)
 	@$(BIN)/python -m tests.proofs.test_crash_states $(STATES)

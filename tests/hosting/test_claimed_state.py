@@ -53,24 +53,30 @@ class _Sender:
     def __init__(self, name: str, partition: int, device: Device, later: list[Plan]) -> None:
         self.name, self.partition, self.device = name, partition, device
         self._turns = device.turns(later, amid=True)
-        self._sent: list[Sent] = []
+        self.queued: list[Sent] = []
         self.has_ended = False
+
+    def become(self, device: Device) -> None:
+        """Be the sender of another device."""
+        self.device, self._turns = device, device.turns(amid=True)
 
     def next(self) -> Sent | None:
         """What it sends next; None where it waits, or has ended."""
-        if not self._sent and not self.has_ended:
+        if not self.queued and not self.has_ended:
             sent = next(self._turns, None)
             self.has_ended = sent is None
             if sent:
-                self._sent += sent
+                self.queued += sent
                 sent.clear()
-        return self._sent.pop(0) if self._sent else None
+        return self.queued.pop(0) if self.queued else None
 
 
 class LiveLog(RevisedLog):
     """The log of devices that answer to what comes down to them."""
 
     loses_spools = False
+    turns: tuple[int, ...] = (1, 5, 40)
+    """Of one device at once."""
 
     def __init__(self, folder: Path, flow: Revised, rng: random.Random, own: list[list[Plan]]) -> None:
         super().__init__(folder, flow, rng)
@@ -98,7 +104,7 @@ class LiveLog(RevisedLog):
         """Have some device go on."""
         sender = rng.choice([one for one in self.senders if not one.has_ended])
         entries = []
-        for _ in range(rng.choice((1, 5, 40))):
+        for _ in range(rng.choice(self.turns)):
             sent = sender.next()
             if sent is None:
                 break

@@ -26,6 +26,8 @@ from tests.reference.two_tiers import World
 NODES_MAX = 9
 TRIES_MAX = 50
 """Of one revision; a flow for which none is found keeps the one before."""
+_GOES_BACK, _NEAR = 0.3, 0.8
+"""Of a local flow: how likely it goes back, and a step is keyed as its sources are, near to them."""
 
 KEYS: Sequence[Any] = ("key", "key", records.int_key, records.bool_key)
 WINDOWS: Sequence[Any] = (Tumbling(10), Tumbling(7, 3), Sliding(12, 5, 1), Session(4))
@@ -108,9 +110,11 @@ class Revised:
         return "\n".join(lines)
 
 
-def revised(rng: random.Random, revisions: int, devices: int) -> Revised:
-    """A random flow with up to `revisions` revisions; devices: how many there are, at the most."""
-    drawn = _Drawn(rng)
+def revised(rng: random.Random, revisions: int, devices: int, *, local: bool = False) -> Revised:
+    """A random flow with up to `revisions` revisions; devices: how many there are, at the most; local: most
+    of its steps may stand on devices, its sources stay, and now and then it goes back to the revision before.
+    """
+    drawn = _Drawn(rng, local=local)
     flow = Revised(drawn.sources, drawn.world(devices))
     nodes: tuple[Node, ...] = ()
     for _ in range(rng.randint(2, 6)):
@@ -122,6 +126,8 @@ def revised(rng: random.Random, revisions: int, devices: int) -> Revised:
         changed = flow.stages[-1].nodes
         for _ in range(rng.randint(1, 3)):
             changed = drawn.changed(changed)
+        if local and len(flow.stages) > 1 and rng.random() < _GOES_BACK:
+            changed = flow.stages[-2].nodes
         if (stage := drawn.following(flow.stages[-1], changed)) is not None:
             flow.stages.append(stage)
             drawn.here = stage.sources
@@ -145,9 +151,9 @@ class _Drawn:
     one has an `order` before it, and may be put behind another; here: the sources that have not gone.
     """
 
-    def __init__(self, rng: random.Random) -> None:
-        self._rng = rng
-        self.loose = rng.random() < 0.7
+    def __init__(self, rng: random.Random, *, local: bool = False) -> None:
+        self._rng, self._local = rng, local
+        self.loose = rng.random() < 0.7 or local
         aside = random.Random()  # what it says leaves all else as it is
         aside.setstate(rng.getstate())
         self._going = random.Random(f"{aside.random()}/sources")
@@ -167,7 +173,7 @@ class _Drawn:
             found[device] = {
                 source: {
                     f"{device}/{source}/{part}": data.items(
-                        rng.randbytes(4 * rng.choice((20, 12, 6, 0))),
+                        rng.randbytes(4 * rng.choice((40, 30, 20, 6) if self._local else (20, 12, 6, 0))),
                         [f"{device}a{part}", f"{device}b{part}"],
                         base,
                         in_order=not self.loose,
@@ -186,6 +192,8 @@ class _Drawn:
         plain = [node.name for node in nodes if node.verb in PLAIN]
         all_of = [*self.here, *(node.name for node in nodes)]
         choices = [*self.here, *plain] if verb in ("join", "broadcast") else all_of
+        if self._local and rng.random() < _NEAR:
+            choices = [*self.here, *plain]
         above = tuple(rng.choice(choices[-5:]) for _ in range(1 + (verb in ("merge", "join", "broadcast"))))
         self._made += 1
         node = Node(f"{verb}{self._made}", verb, above, shown=rng.random() < 0.7)
@@ -203,14 +211,14 @@ class _Drawn:
         elif node.verb == "join":
             given = rng.choice(((0, 0), (-5, 5), (2, 20)))
         window = rng.choice(WINDOWS) if node.verb.startswith("window") else None
-        return replace(node, given=given, key=rng.choice(KEYS), window=window)
+        key = "key" if self._local and rng.random() < _NEAR else rng.choice(KEYS)
+        return replace(node, given=given, key=key, window=window)
 
     def changed(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         """One change."""
         rng = self._rng
-        what = rng.choice(
-            ("attach", "insert", "remove", "replace", "replace", "other code", "return", "migrate")
-        )
+        kinds = ("attach", "insert", "remove", "replace", "replace", "other code", "return", "migrate")
+        what = rng.choice((*kinds, *("other code",) * 6, *("migrate",) * 4) if self._local else kinds)
         if what == "return" and self._gone:
             node = self._gone.pop()
             known = {*self.here, *(one.name for one in nodes)}
@@ -269,7 +277,7 @@ class _Drawn:
 
     def _without_source(self, nodes: tuple[Node, ...]) -> tuple[tuple[Node, ...], tuple[str, ...]]:
         """The nodes and the sources; where chance says so without the last source, and what reads it."""
-        if len(self.here) < 2 or self._going.random() < 0.8:
+        if self._local or len(self.here) < 2 or self._going.random() < 0.8:
             return nodes, self.here
         gone = {self.here[-1]}
         for node in nodes:

@@ -54,7 +54,7 @@ class Era:
 
 
 @dataclass
-class _Life:
+class Life:
     """What came to a step that keeps state, by input, and what has left it; walks: where it is a task, the
     life of each key.
     """
@@ -76,7 +76,7 @@ def interpret_eras(
         sources[step.id] = conform(step.id, step.out, rows, answer)
         answer.late.update((step.id, *row.order) for row in late)
     _forget_unread(eras, answer)
-    lives: dict[str, _Life] = {}
+    lives: dict[str, Life] = {}
     for era in eras:
         lives = {step: life for step, life in lives.items() if step in era.kept}
         if era.earlier is not None:
@@ -96,9 +96,9 @@ def _forget_unread(eras: Sequence[Era], answer: Answer) -> None:
 
 def _caught_up(
     graph: Graph, earlier: Earlier, sources: Mapping[str, list[Row]], answer: Answer
-) -> dict[str, _Life]:
+) -> dict[str, Life]:
     """What new steps keep after they have read the log of before; what they make of it is in the answer."""
-    lives: dict[str, _Life] = {}
+    lives: dict[str, Life] = {}
     unheard, found = Answer({}, Counter(), Counter()), Answer({}, Counter(), Counter())
     _run(graph, lives, sources, earlier.before, earlier.before_clocks, unheard, earlier.above)
     both = {*earlier.above, *earlier.new}
@@ -111,7 +111,7 @@ def _caught_up(
 
 def _run(
     graph: Graph,
-    lives: dict[str, _Life],
+    lives: dict[str, Life],
     sources: Mapping[str, list[Row]],
     records: Collection[tuple[str, str, int]],
     clocks: Mapping[str, int],
@@ -131,8 +131,8 @@ def _run(
         if step.out is None:
             answer.sinks.setdefault(step.id, []).extend(above[0])
         elif step.operator.stateful:
-            life = lives.setdefault(step.id, _Life([[] for _ in above]))
-            streams[step.id] = _lived(step, life, above, _clock(graph, clocks, step), answer)
+            life = lives.setdefault(step.id, Life([[] for _ in above]))
+            streams[step.id] = lived(step, life, above, _clock(graph, clocks, step), answer)
         else:
             streams[step.id] = FAMILIES[type(step.operator).__name__](step, above, answer)
 
@@ -143,7 +143,7 @@ def _clock(graph: Graph, clocks: Mapping[str, int], step: Step) -> int:
     return min(clocks[source.id] for source in graph.sources() if source.id in above)
 
 
-def _lived(step: Step, life: _Life, above: list[list[Row]], clock: int, answer: Answer) -> list[Row]:
+def lived(step: Step, life: Life, above: list[list[Row]], clock: int, answer: Answer) -> list[Row]:
     """What leaves a step in an era, of all that came to it since it began."""
     if step.operator.kind == "process":
         return _walked(step, life, above[0], clock, answer)
@@ -171,7 +171,7 @@ def _has_left(step: Step, name: str, time: int, clock: int) -> bool:
     return not is_held or time < clock  # a window ends one microsecond after its result
 
 
-def _walked(step: Step, life: _Life, rows: list[Row], clock: int, answer: Answer) -> list[Row]:
+def _walked(step: Step, life: Life, rows: list[Row], clock: int, answer: Answer) -> list[Row]:
     """What a task makes in an era, which may have other code than that before."""
     operator: Any = step.operator
     fresh = {encode_key(records[0].key): records for records in by_key(rows)}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -120,6 +120,13 @@ class _Node:
         self._open()
         return left
 
+    def become(self, plan: Plan, made: Callable[[Cells], Cells]) -> None:
+        """Run the steps of another revision from now on, with what `made` makes of the saved cells."""
+        self._again()
+        self._graph, self._steps, self._names = plan.graph, plan.edge, plan.names
+        self._saved = made(self._saved)
+        self._open()
+
     def advance(self, stream: str, watermark: int) -> Parts:
         """Tell it of a watermark; returns what left."""
         fragment = self.fragment()
@@ -213,8 +220,7 @@ class Device:
         if amid:
             self._sizes = self._rng.choice([(1, 2), (2, 7)])
         while open_ones:
-            if waiting and self._rng.random() < (_MOVES_AMID if amid else _MOVES):
-                yield from self._cross(waiting.pop(0))
+            yield from self._change(waiting, _MOVES_AMID if amid else _MOVES)
             tracker, items = reader = self._rng.choice(open_ones)
             self._read(tracker, items)
             if tracker.progress.ended:
@@ -224,6 +230,11 @@ class Device:
             yield self._sent
         self._tell()
         yield self._sent
+
+    def _change(self, waiting: list[Plan], how_likely: float) -> Iterator[list[Sent]]:
+        """What it goes over to before a read, where chance says so."""
+        if waiting and self._rng.random() < how_likely:
+            yield from self._cross(waiting.pop(0))
 
     def _cross(self, plan: Plan) -> Iterator[list[Sent]]:
         """Go over to another plan, with what the cloud keeps of the steps that come by it; or stay with this

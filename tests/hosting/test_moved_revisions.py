@@ -1,0 +1,73 @@
+"""Random flows whose devices go from cut to cut while the flow goes through revisions, without Spark, against
+a reference that is given where each of them went over; and mistakes planted there, each of which is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from geartrain_cloud.spark import buckets, embedded
+from tests.hosting import moved_revisions
+from tests.hosting.moved_revisions import Seen, check_flow
+from tests.reference.moved_revisions import Stands
+
+FLOWS = 10
+
+
+def test_moves_and_revisions_in_one_run_give_what_the_reference_gives(tmp_path: Path) -> None:
+    seen = Seen()
+    for number in range(FLOWS):
+        check_flow(tmp_path / str(number), number, 1, seen)
+    assert seen.counts["flows"] > FLOWS // 2, seen
+    for what in ("taken", "left", "gone over", "replaced kept", "replaced dropped", "amid a claim"):
+        assert seen.counts[what], (what, seen)
+
+
+def a_device_keeps_what_a_revision_drops(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(moved_revisions, "forgotten", lambda *_, **__: frozenset())
+
+
+def a_device_goes_on_with_state_as_it_was(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(moved_revisions, "migrated", lambda *_, **__: {})
+
+
+def what_is_aside_stays_where_its_step_drops_it(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(buckets, "_owner", lambda name: name)
+
+
+def what_is_aside_stays_as_it_was(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(embedded, "remakers", lambda step, remake: {step: remake})
+
+
+def devices_go_over_with_the_log(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Stands, "runs", frozenset[str]())
+
+
+def no_cells_are_ahead_of_the_log(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(moved_revisions.Follower, "_note_ahead", lambda *_: None)
+
+
+def claims_come_to_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Stands, "runs", property(lambda self: self.edge))
+
+
+FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], int] = {
+    a_device_keeps_what_a_revision_drops: 2,
+    a_device_goes_on_with_state_as_it_was: 2,
+    devices_go_over_with_the_log: 0,
+    no_cells_are_ahead_of_the_log: 9,
+    claims_come_to_nothing: 9,
+}
+"""The number of the first flow that finds a mistake; the last three are mistakes of the reference."""
+
+
+@pytest.mark.parametrize(("fault", "number"), FOUND_BY.items())
+def test_the_mistake_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None], number: int
+) -> None:
+    fault(monkeypatch)
+    with pytest.raises(AssertionError):
+        check_flow(tmp_path, number, 1, Seen())
