@@ -12,10 +12,9 @@ from geartrain.planning import Plan
 from geartrain_cloud.ports import LedgerChange, StoredSchema
 from tests.hosting.in_process import APP
 from tests.hosting.test_claimed_state import LiveLog, draw
-from tests.reference.flows import Case
+from tests.reference.flows import Case, drawn
 from tests.reference.moving_flows import moving_cases
 from tests.reference.revised_flows import Revised
-from tests.state.test_random_moves import drawn
 
 
 class _AnnouncedLog(LiveLog):

@@ -32,14 +32,13 @@ from geartrain_cloud.spark.buckets import BucketState
 from tests.drawing import few_and_all
 from tests.hosting.in_process import InProcess, RevisedLog
 from tests.reference.comparison import check_equal, drawn_cuts, stateful
-from tests.reference.flows import Case
+from tests.reference.flows import Case, drawn
 from tests.reference.interpreter import interpret
 from tests.reference.moving_flows import moving_cases
 from tests.reference.revised_flows import Revised, Stage
 from tests.reference.rows import Answer, in_order
 from tests.reference.two_tiers import Device, Sent, coming
 from tests.spark.case_log import Logged, columns_of
-from tests.state.test_random_moves import drawn
 
 FLOWS, FAULTY_FLOWS = 24, 60
 BOTH = 8

@@ -14,12 +14,11 @@ from geartrain.planning.mixed import make_mixed_plan
 from geartrain.planning.splitting import PARTIAL, with_partials
 from geartrain_cloud.spark.compile import hosted_query
 from tests.reference.comparison import check_equal, drawn_cuts, stateful
-from tests.reference.flows import Case, cases, native_cases, split_cases
+from tests.reference.flows import Case, cases, drawn, native_cases, split_cases
 from tests.reference.interpreter import interpret
 from tests.reference.moving_flows import moving_cases
 from tests.spark.case_log import answer_of, log_of
 from tests.spark.test_stage_cuts import run_query
-from tests.state.test_random_moves import drawn
 
 CUTS_MAX = 2
 FLOWS = 60

@@ -26,7 +26,7 @@ from tests.edge.flows import Reading, Sums, plan_of
 from tests.hosting.in_process import InProcess, RevisedLog
 from tests.hosting.test_hosted_query import leaving
 from tests.reference.comparison import check_equal, drawn_cuts
-from tests.reference.flows import Case
+from tests.reference.flows import Case, drawn
 from tests.reference.interpreter import interpret
 from tests.reference.moving_flows import moving_cases
 from tests.reference.revised_flows import Revised, Stage
@@ -34,7 +34,6 @@ from tests.reference.rows import in_order
 from tests.reference.two_tiers import World
 from tests.spark.case_log import Logged, log_of
 from tests.spark.stage_run import log_table, records_of
-from tests.state.test_random_moves import drawn
 
 FLOWS = 40
 

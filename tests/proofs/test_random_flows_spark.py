@@ -21,7 +21,7 @@ from geartrain import operators
 from geartrain_cloud.spark.compile import compile_queries
 from tests.reference.flows import Case
 from tests.spark.many_flows import NATIVE, many
-from tests.spark.test_random_flows import check_flows, drawn
+from tests.spark.test_random_flows import check_flows, chosen
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -43,7 +43,7 @@ def numbers(runs: int, more: int) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def flows() -> list[Case]:
-    return drawn(FLOWS, examples=300, start=2)
+    return chosen(FLOWS, examples=300, start=2)
 
 
 def all_kinds() -> set[str]:

@@ -9,11 +9,11 @@ from multiprocessing import get_context
 
 from geartrain.planning.splitting import with_partials
 from tests.reference.comparison import check_equal, drawn_cuts
-from tests.reference.flows import split_cases
+from tests.reference.flows import drawn, split_cases
 from tests.reference.interpreter import interpret
 from tests.reference.moving import Seen, run_moving
 from tests.reference.moving_flows import moving_cases
-from tests.state.test_random_moves import MOVED, drawn
+from tests.state.test_random_moves import MOVED
 
 FLOWS, SPLITS, RUNS = 300, 60, 3
 CORES = 2

@@ -14,6 +14,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from geartrain import Flow, Table
@@ -214,3 +215,23 @@ def _world(draw: st.DrawFn, sources: list[_Born], devices: int) -> World:
 def _keys(device: str, part: int) -> list[str]:
     """Keys of a partitioned source live in one split; those of any other source are everywhere."""
     return [f"{device}a{part}", f"{device}b\x00{part}", f"{device}ü{part}"]
+
+
+def drawn(strategy: st.SearchStrategy[Case], start: int, count: int) -> list[Case]:
+    """So many flows, the same in every run; start: says which."""
+    found: list[Case] = []
+
+    @seed(start)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def draw(case: Case) -> None:
+        found.append(case)
+
+    draw()
+    return found

@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from geartrain_cloud.spark.compile import compile_queries
 from tests.reference.comparison import check_equal
-from tests.reference.flows import Case, cases, native_cases, split_cases
+from tests.reference.flows import Case, cases, drawn, native_cases, split_cases
 from tests.spark.case_log import answer_of, log_of
 from tests.spark.many_flows import kinds, many
 from tests.spark.spark_run import SparkRun
@@ -21,33 +20,19 @@ BATCHES = 6
 """About so many micro-batches has the log of a run."""
 
 
-def drawn(number: int, *, examples: int, start: int) -> list[Case]:
+def chosen(number: int, *, examples: int, start: int) -> list[Case]:
     """`number` of `examples` random flows: first those that bring most kinds of operators not seen twice."""
-    found: list[Case] = []
-
-    @seed(start)
-    @settings(
-        max_examples=examples,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(st.one_of(cases(), cases(), split_cases(), native_cases()))
-    def draw(case: Case) -> None:
-        found.append(case)
-
-    draw()
+    found = drawn(st.one_of(cases(), cases(), split_cases(), native_cases()), start, examples)
     waiting = [(case, kinds(case)) for case in found]
-    chosen: list[Case] = []
+    taken: list[Case] = []
     seen: dict[str, int] = {}
-    while len(chosen) < number:
+    while len(taken) < number:
         best = max(waiting, key=lambda one: (sum(seen.get(k, 0) < 2 for k in one[1]), len(one[0].code)))
         waiting = [one for one in waiting if one is not best]
-        chosen.append(best[0])
+        taken.append(best[0])
         for kind in best[1]:
             seen[kind] = seen.get(kind, 0) + 1
-    return chosen
+    return taken
 
 
 def check_flows(
@@ -82,7 +67,7 @@ def check_flows(
 
 
 def test_random_flows_on_spark_equal_the_reference(spark: SparkSession, tmp_path: Path) -> None:
-    flows = drawn(FLOWS, examples=60, start=1)
+    flows = chosen(FLOWS, examples=60, start=1)
     queries = compile_queries(many(flows).plan(random.Random(1)))  # as the run itself draws it
     assert any(query.native for query in queries)
     check_flows(spark, tmp_path, flows, 1, restart=True)

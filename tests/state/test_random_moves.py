@@ -11,13 +11,11 @@ import random
 from functools import lru_cache
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
 
 from geartrain.planning import Cut
 from geartrain.planning.splitting import with_partials
 from tests.reference.comparison import check_equal, drawn_cuts
-from tests.reference.flows import Case, split_cases
+from tests.reference.flows import Case, drawn, split_cases
 from tests.reference.interpreter import interpret
 from tests.reference.moving import Fault, Seen, run_moving
 from tests.reference.moving_flows import moving_cases
@@ -31,26 +29,6 @@ MOVED = {
     *("window_join", "window_reduce", "aggregate"),
 }
 """Every kind of step that may stand on both tiers; the proofs move each of them."""
-
-
-def drawn(strategy: st.SearchStrategy[Case], start: int, count: int) -> list[Case]:
-    """So many flows."""
-    found: list[Case] = []
-
-    @seed(start)
-    @settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(strategy)
-    def draw(case: Case) -> None:
-        found.append(case)
-
-    draw()
-    return found
 
 
 @lru_cache(maxsize=1)
