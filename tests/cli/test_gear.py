@@ -19,6 +19,7 @@ from typer import Context
 from typer.core import TyperGroup
 from typer.main import get_command
 
+import geartrain
 from geartrain_client.cli import main
 from geartrain_client.cli.app import app
 from geartrain_client.errors import StoppedError
@@ -266,7 +267,7 @@ def test_plan_says_where_each_step_runs_and_why(capsys: Capture) -> None:
 def test_doctor_finds_what_is_there(capsys: Capture, tmp_path: Path) -> None:
     code, out, _ = gear(["doctor", "--json", "--folder", str(tmp_path)], capsys)
     checks = {check["name"]: check for check in json.loads(out)}
-    assert list(checks) == ["python", "packages", "java", "broker", "ports", "disk", "fsync"]
+    assert list(checks) == ["python", "packages", "bytecode", "java", "broker", "ports", "disk", "fsync"]
     assert code == 0, checks
     assert "ms in the middle" in checks["fsync"]["found"]
     assert list(tmp_path.iterdir()) == []
@@ -281,6 +282,21 @@ def test_doctor_says_what_is_missing_and_ends_with_1(
     assert code == 1
     assert "MISSING   packages   not installed: no-such-library; run pip install for them" in out
     assert "MISSING   disk       only " in out
+
+
+def test_doctor_says_where_each_process_compiles_what_it_imports(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "compiled"))
+    for is_off, said in ((True, "PYTHONDONTWRITEBYTECODE is set: unset it"), (False, "next start writes it")):
+        monkeypatch.setattr(sys, "dont_write_bytecode", is_off)
+        code, out, _ = gear(["doctor", "--json", "--folder", str(tmp_path)], capsys)
+        [found] = [check for check in json.loads(out) if check["name"] == "bytecode"]
+        assert (code, found["ok"]) == (0, True), "nothing fails by it"
+        assert said in found["found"]
+        assert f"none for {Path(geartrain.__file__).parent}; " in found["found"]
+    monkeypatch.setattr(doctor, "cache_from_source", str)
+    assert "find compiled what they import" in gear(["doctor", "--folder", str(tmp_path)], capsys)[1]
 
 
 def test_settings_are_split_at_the_first_signs() -> None:
