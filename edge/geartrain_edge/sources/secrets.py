@@ -50,7 +50,7 @@ class FolderSecrets:
                 mode = os.fstat(handle).st_mode
                 data = file.read(BYTES_MAX + 1) if stat.S_ISREG(mode) else b""
         except FileNotFoundError:
-            raise SecretError(f"it is to be the file {path}") from None
+            raise SecretError(f"it is to be the file {path} (on a platform: gear secret set)") from None
         except OSError as error:
             raise SecretError(f"{path} cannot be read: {error.strerror or error}") from None
         if not stat.S_ISREG(mode):
