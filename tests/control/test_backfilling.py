@@ -258,7 +258,9 @@ def test_other_history_goes_into_a_run_of_its_own(world: World) -> None:
     assert world.backfill(name)[1]["is_new"] is False
     assert world.backfill(name, device="d2", dry_run=True)[1]["way"] == "before"
     world.store.apps.kill("heat", Mode.NOW, purge=False)
-    assert world.backfill(name, device="d2", dry_run=True)[1]["reason"] == "app heat takes nothing more"
+    assert world.backfill(name, dry_run=True)[1]["reason"] == "app heat takes nothing more"
+    mistyped = world.backfill(name, device="d2", dry_run=True)[1]["reason"]
+    assert mistyped.startswith("app heat takes nothing more. There is no device d2 here")
 
 
 def test_a_file_that_is_named_twice_is_read_once(world: World) -> None:

@@ -111,6 +111,8 @@ class Backfills:
         instance = self._store.apps.newest(request.match_info["name"])
         _check(instance, body)
         reason = self._not_before(instance, body.device, body.source)
+        if reason and self._store.devices.find(body.device) is None:
+            reason = f"{reason}. There is no device {body.device} here, in whose name it would come"
         with self._to_read(body) as paths:
             body = replace(body, files=list(dict.fromkeys(body.files)))  # what is named twice is read once
             asks = (
