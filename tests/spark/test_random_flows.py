@@ -16,7 +16,7 @@ from tests.spark.many_flows import kinds, many
 from tests.spark.spark_run import SparkRun
 
 FLOWS = 8
-BATCHES = 6
+BATCHES = 3
 """About so many micro-batches has the log of a run."""
 
 
