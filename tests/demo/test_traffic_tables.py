@@ -48,22 +48,29 @@ def city_wanted(city: dict[str, Path]) -> dict[str, bytes]:
     return expected_of(city)
 
 
-def test_the_sample_gives_what_pandas_finds(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def sample_wanted() -> dict[str, bytes]:
+    return expected_of(SAMPLE_INPUTS)
+
+
+def test_the_sample_gives_what_pandas_finds(sample_wanted: dict[str, bytes], tmp_path: Path) -> None:
     result = run_in_process(whole(SAMPLE_INPUTS), tmp_path)
     assert (result.dead_letters, result.late) == (0, 0)
     assert result.rows["overspeed"] > 100 < result.rows["traces"]
     assert result.rows["section_overspeed"] > 10
-    wanted = expected_of(SAMPLE_INPUTS)
-    assert differing({name: (tmp_path / f"{name}.json").read_bytes() for name in TABLES}, wanted) == []
-    assert b'"congested"' in wanted["streets"]  # the accident
+    found = {name: (tmp_path / f"{name}.json").read_bytes() for name in TABLES}
+    assert differing(found, sample_wanted) == []
+    assert b'"congested"' in sample_wanted["streets"]  # the accident
 
 
 @pytest.mark.parametrize(("devices", "cut"), [(8, "auto"), (8, "edge"), (3, "cloud"), (5, "edge")])
-def test_the_sample_dealt_and_cut(devices: int, cut: str, tmp_path: Path) -> None:
+def test_the_sample_dealt_and_cut(
+    devices: int, cut: str, sample_wanted: dict[str, bytes], tmp_path: Path
+) -> None:
     graph, world = dealt_world(SAMPLE_INPUTS, devices)
     chosen = choose_cut(graph, cut)
     assert len(world.devices) == devices
-    assert differing(cut_tables(graph, chosen, world, devices, tmp_path), expected_of(SAMPLE_INPUTS)) == []
+    assert differing(cut_tables(graph, chosen, world, devices, tmp_path), sample_wanted) == []
 
 
 def test_a_city_under_every_legal_cut_with_restarts(
