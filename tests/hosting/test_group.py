@@ -19,6 +19,7 @@ from geartrain_cloud.hosting.host import Host
 from geartrain_cloud.hosting.offsets import generation_name
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.hosting.prepared import DownSaid, Prepared, SinkSaid, put_prepared
+from geartrain_cloud.hosting.program import program
 from geartrain_cloud.hosting.steering import SteeringFile
 from geartrain_cloud.hosting.versions import Hosted, Version, Versions, new_labels, sink_labels
 from geartrain_cloud.log.queries import registered
@@ -129,7 +130,7 @@ def test_a_replay_that_would_write_twice_is_refused(
 
 
 def test_a_replay_of_a_flow_that_has_sent_all_opens_no_outbox(places: HostPlaces) -> None:
-    prepared = Prepared("p", {}, 1, ("readings",), ("readings",), (), (DOWN,))
+    prepared = Prepared("p", {}, 1, ("readings",), ("readings",), (), (DOWN,), program=program())
     group = group_of(places)
     put_prepared(places.group("all").plans, prepared)
     member = Member(AppTables(places.folder / "tables.sqlite"), sends=False)
@@ -168,6 +169,6 @@ def test_a_flow_whose_tables_go_away_while_it_goes_over_is_out_and_says_why(
         group.cross(admission)
     out = group.out["stone.1~1"]
     assert (out.why, out.positions, out.count) == ("the server of its tables is away", {"0": 7}, 3)
-    assert group.locked == {"stone.1~1"}  # it is brought in again when they are back
+    assert group.returning == {"stone.1~1"}  # it is brought in again when they are back
     assert SteeringFile(places.group("all").steering).read().out == group.out
     assert (closed, list(group.version.flows)) == (["it"], ["stone.1~1"])

@@ -126,7 +126,7 @@ STORES = {
     "tables": Kind(tables, "tables.sqlite", 2),
     "outbox": Kind(outbox, "outbox.sqlite", 1),
     "spool": Kind(spool, "spool.sqlite", 3),
-    "group": Kind(group, "groups/shared/group.json", 1, "layout"),
+    "group": Kind(group, "groups/shared/group.json", 2, "layout"),
     "Parquet table": Kind(parquet, "out.parquet/_manifest.json", 1, "layout"),
     "backup": Kind(backup, "copy/backup.json", 1, "geartrain_backup"),
 }
@@ -189,7 +189,8 @@ def test_what_was_written_before_there_was_a_number_is_of_the_first_layout(tmp_p
     else:
         set_number(file, "", 0)
     kind.opens(tmp_path)
-    assert kind.key or number(file, "") == 1
+    if name != "Parquet table":  # whose manifest is written again with the next rows
+        assert number(file, kind.key) == kind.known
 
 
 @pytest.mark.parametrize("former", range(1, control.VERSION))

@@ -76,12 +76,21 @@ def keep_bundle(folder: Path, bundle: Path) -> dict[str, str]:
     return {path.stem: _keep(folder, path.stem, [path]) for path in modules}
 
 
-def _keep(folder: Path, name: str, places: list[Path]) -> str:
-    files = _files_of(name, places)
+def hash_of(name: str, places: list[Path]) -> str:
+    """The hash of the files of a package; raises `HostError` and `OSError`."""
+    return _hash(_files_of(name, places))
+
+
+def _hash(files: Mapping[str, Path]) -> str:
     total = sha256()
     for inside, path in files.items():
         total.update(f"{inside}\0{sha256(path.read_bytes()).hexdigest()}\n".encode())
-    code = total.hexdigest()
+    return total.hexdigest()
+
+
+def _keep(folder: Path, name: str, places: list[Path]) -> str:
+    files = _files_of(name, places)
+    code = _hash(files)
     place = folder / code
     if place.exists():
         return code

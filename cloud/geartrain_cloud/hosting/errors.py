@@ -13,5 +13,9 @@ class NotYetError(HostError):
     """A flow cannot go over just now, for a reason that passes."""
 
 
+class OtherProgramError(HostError):
+    """A flow was prepared by another version of this program, whose pickles are none of ours."""
+
+
 class PreparationError(HostError):
     """A flow cannot be hosted as it is asked for; names it."""

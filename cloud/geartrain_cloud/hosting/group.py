@@ -30,7 +30,7 @@ from geartrain.errors import GeartrainError, LedgerError
 from geartrain.printable import printable
 from geartrain_cloud.hosting.admission import Admission, Key, Member, is_locked
 from geartrain_cloud.hosting.crossing import boundary, check_successor, dropped_state, has_written, stands_at
-from geartrain_cloud.hosting.errors import HostError
+from geartrain_cloud.hosting.errors import HostError, OtherProgramError
 from geartrain_cloud.hosting.flow_store import BUSY_S, RETRY_S, FlowStore
 from geartrain_cloud.hosting.group_file import open_group
 from geartrain_cloud.hosting.group_query import GroupQuery
@@ -39,6 +39,7 @@ from geartrain_cloud.hosting.outbox import down_places, outbox_of
 from geartrain_cloud.hosting.past import beginning, check_log, first_in_past, in_past, next_in_past
 from geartrain_cloud.hosting.places import GroupPlaces, HostPlaces
 from geartrain_cloud.hosting.prepared import Prepared, read_prepared
+from geartrain_cloud.hosting.program import program
 from geartrain_cloud.hosting.questions import QuestionFolder
 from geartrain_cloud.hosting.steering import Out, Steering, SteeringFile
 from geartrain_cloud.hosting.unread import UnreadRows, unread_since
@@ -98,8 +99,6 @@ class Group:
             self._versions.publish(newest)
         self.version = newest
         """The newest version of its plan."""
-        self.locked: set[str] = set()
-        """Generations that are out since their tables were locked when they were to be opened."""
         self._steering_file = SteeringFile(places.steering)
         self._steering = Steering(out=dict(self._steering_file.read().out))
         self._saving = threading.Lock()
@@ -118,6 +117,13 @@ class Group:
     def out(self) -> Mapping[str, Out]:
         """Those that were put out, by generation."""
         return self._steering.out
+
+    @property
+    def returning(self) -> set[str]:
+        """Generations that are out and come back: their tables were locked when they were to be opened, or
+        another version of the program had prepared them.
+        """
+        return {name for name, one in self._steering.out.items() if one.returns}
 
     def kept(self) -> dict[str, Hosted] | None:
         """The generations that a micro-batch may still run, by name; None while one of them leaves.
@@ -183,9 +189,8 @@ class Group:
                 raise HostError(f"flow {hosted.flow} is not wanted any more")
             self._open_store(hosted, member, offsets)
         except GeartrainError as error:
-            if is_locked(error):
-                self.locked.add(hosted.name)
-            self._note_out(hosted, str(error), offsets)
+            returns = is_locked(error) or isinstance(error, OtherProgramError)
+            self._note_out(hosted, str(error), offsets, returns=returns)
 
     def _forget_suspects(self) -> None:
         """They are out now, durably."""
@@ -210,6 +215,11 @@ class Group:
                 "its whole path, and the platform's PostgreSQL in [tables] store of platform.toml"
             )
         prepared = read_prepared(self._places.plans, hosted.plan, hosted.code)
+        if prepared.program != program():
+            raise OtherProgramError(
+                f"flow {hosted.flow}: another version of Geartrain, Python or Spark has prepared it than "
+                "runs here, and it is prepared again"
+            )
         places = [sink.place() for sink in prepared.sinks] + down_places(prepared)
         outbox = outbox_of(
             *(self._log, hosted, prepared, member.tables.first.with_name("outbox.sqlite"), BUSY_S),
@@ -581,7 +591,9 @@ class Group:
         self._watch.forget()
         self.start()
 
-    def _note_out(self, hosted: Hosted, why: str, offsets: Mapping[str, int]) -> None:
+    def _note_out(
+        self, hosted: Hosted, why: str, offsets: Mapping[str, int], *, returns: bool = False
+    ) -> None:
         """Its state stays where the last committed micro-batch ended, whatever its tables hold."""
         begin = {key: hosted.begin_at(key) for key in hosted.keys}
         positions = positions_by_name(offsets).get(hosted.name, begin)
@@ -595,7 +607,7 @@ class Group:
         if hosted.past:  # its tables do not say where the micro-batch under way ends
             stop = self._under_way(hosted, count)
         with self._saving:
-            self._steering.out[hosted.name] = Out(why, positions, count, stop)
+            self._steering.out[hosted.name] = Out(why, positions, count, stop, returns)
 
     def _under_way(self, hosted: Hosted, count: int) -> dict[str, int]:
         """Where the micro-batch ends that comes after its number `count`, if Spark has begun with it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 
 import msgspec
+from msgspec.structs import replace
 
 from geartrain.adapters.files import write_durable
 from geartrain.adapters.layouts import refuse_later
@@ -18,8 +19,10 @@ from geartrain_cloud.spark.errors import RefusedError
 from geartrain_cloud.spark.whole import check_whole
 
 _FILE = "group.json"
-LAYOUT = 1
-"""A group without a number has this one."""
+LAYOUT = 2
+"""2: what was prepared says which program did so, and steering.json which flows come back by themselves."""
+_FIRST = 1
+"""That of a group without a number."""
 
 
 class GroupIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,7 +37,7 @@ class GroupIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Layout(msgspec.Struct, frozen=True):
-    layout: int = LAYOUT
+    layout: int = _FIRST
 
 
 def open_group(
@@ -51,6 +54,9 @@ def open_group(
         said = msgspec.json.decode(raw, type=_Layout).layout
         refuse_later(f"{query}: {path}", said, LAYOUT, RefusedError)
         found = msgspec.json.decode(raw, type=GroupIdentity)
+        if said < LAYOUT:  # all that it holds can be read as it is
+            found = replace(found, layout=LAYOUT)
+            write_durable(path, msgspec.json.encode(found))
     except FileNotFoundError:
         if (places.folder / "spark").exists():
             raise RefusedError(

@@ -161,10 +161,10 @@ class Groups:
         group, hosted = self.of(key), self.hosted(key)
         return group is not None and hosted is not None and hosted.name not in group.out
 
-    def is_locked(self, key: Key) -> bool:
-        """Whether a run is out since its tables were locked when they were to be opened."""
+    def returns(self, key: Key) -> bool:
+        """Whether a run is out and comes back by itself, since nothing is wrong with the flow."""
         group, hosted = self.of(key), self.hosted(key)
-        return group is not None and hosted is not None and hosted.name in group.locked
+        return group is not None and hosted is not None and hosted.name in group.returning
 
     def runs(self) -> set[Key]:
         """Those that are here, or in a group that does not go on."""

@@ -232,12 +232,13 @@ class Host:
             if hosted is not None and hosted.revision > wanted.revision:
                 self._failed[key] = _Failed("", _too_new(key[0], hosted.revision, wanted.revision))
                 continue
-            is_due = hosted is None or hosted.request != request or self.groups.is_locked(key)
+            is_due = hosted is None or hosted.request != request or self.groups.returns(key)
             if not is_due:
                 self._failed.pop(key, None)
             elif key not in self._coming and (failed is None or failed.request != request):
                 revision = self._revision(key)
-                prepared = self._preparing.begin(key[0], wanted.plan_of(revision))
+                kept = hosted.code if hosted is not None and hosted.request == request else None
+                prepared = self._preparing.begin(key[0], wanted.plan_of(revision), kept)
                 self._coming[key] = _Coming(wanted, revision, prepared)
         for key in self._failed.keys() - runs.keys():
             del self._failed[key]
@@ -360,7 +361,7 @@ class Host:
         found = describe(group, self._log, hosted, newest)
         self._succession.say(hosted, found)
         self._scaling.say(hosted, found)
-        if found.state == "out" and (key in self._locked or hosted.name in group.locked):
+        if found.state == "out" and (key in self._locked or hosted.name in group.returning):
             found.state, found.why = "held", self._locked.get(key, found.why)
         elif found.state in ("out", "running") and key in self._coming:
             found.state, found.why = "starting", ""

@@ -35,6 +35,7 @@ from geartrain_cloud.hosting.code import keep, keep_bundle, user_packages
 from geartrain_cloud.hosting.errors import PreparationError
 from geartrain_cloud.hosting.plans import put_plan
 from geartrain_cloud.hosting.prepared import DownSaid, PastSaid, Prepared, SinkSaid, put_prepared
+from geartrain_cloud.hosting.program import program
 from geartrain_cloud.sinks.opening import OutgoingSink, sink_places
 from geartrain_cloud.spark.compile import Query, hosted_query, part_of
 
@@ -45,8 +46,9 @@ EXIT_REFUSED = 2
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What to prepare. instance: as the log names it; flow: `module:name`; plans and code: folders, where the
-    results are kept; bundle: the folder that the module is imported from, "" for what is installed; the
-    others as in wanted.json.
+    results are kept; bundle: the folder that the module is imported from, "" for what is installed; kept:
+    by top-level name, the hash of the code that is imported in the place of what is installed now; the others
+    as in wanted.json.
     """
 
     instance: str
@@ -61,10 +63,13 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     without: tuple[str, ...] = ()
     begin: str = ""
     attached: tuple[str, ...] = ()
+    kept: dict[str, str] = {}
 
 
 def prepare(request: Request) -> Prepared:
     """Make a flow ready; raises `GeartrainError` and `OSError`."""
+    for code_of_before in request.kept.values():
+        import_from(str(Path(request.code) / code_of_before))
     import_from(request.bundle)
     plan = _plan(request)
     if request.bundle:
@@ -112,6 +117,7 @@ def prepare(request: Request) -> Prepared:
         merging_steps(plan),
         *task_forms(plan),
         past,
+        program(),
     )
     put_prepared(plans, prepared)
     for part in parts_in_past(prepared):

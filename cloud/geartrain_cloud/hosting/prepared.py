@@ -106,7 +106,7 @@ class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     what goes to devices; states: of each step that keeps state, the stage in which it stands; merges: the
     aggregates among them that merge what devices gather; forms: by task, what stands for the layout of what
     it keeps, both None where nobody has said; migrates: the tasks that name former types of their state;
-    past: how new steps read the log of before, None where they do not.
+    past: how new steps read the log of before, None where they do not; program: which one has made all this.
     """
 
     plan: str
@@ -121,6 +121,7 @@ class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     forms: dict[str, str] | None = None
     migrates: tuple[str, ...] = ()
     past: PastSaid | None = None
+    program: str = ""
 
     @property
     def dealt(self) -> tuple[DownSaid, ...]:

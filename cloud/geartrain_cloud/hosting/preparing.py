@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
@@ -18,6 +19,7 @@ from geartrain_cloud.hosting.errors import PreparationError
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.hosting.prepare import Request
 from geartrain_cloud.hosting.prepared import Prepared
+from geartrain_cloud.hosting.program import program
 from geartrain_cloud.hosting.wanted import WantedPlan
 from geartrain_cloud.short_process import Ended, run_short
 
@@ -35,12 +37,17 @@ class Preparing:
         self._places, self._wait_s = places, wait_s
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="prepare")
 
-    def begin(self, instance: str, wanted: WantedPlan) -> Future[Prepared]:
-        """Have a flow prepared; the future raises `PreparationError`."""
-        return self._pool.submit(self.prepare, instance, wanted)
+    def begin(
+        self, instance: str, wanted: WantedPlan, kept: Mapping[str, str] | None = None
+    ) -> Future[Prepared]:
+        """Have a flow prepared; the future raises `PreparationError`. kept: as for `prepare`."""
+        return self._pool.submit(self.prepare, instance, wanted, kept)
 
-    def prepare(self, instance: str, wanted: WantedPlan) -> Prepared:
-        """Have a flow prepared, and wait; raises `PreparationError`."""
+    def prepare(self, instance: str, wanted: WantedPlan, kept: Mapping[str, str] | None = None) -> Prepared:
+        """Have a flow prepared, and wait; raises `PreparationError`.
+
+        kept: by top-level name, the hash of the code that it has run so far and goes on with.
+        """
         request = Request(
             instance,
             wanted.flow,
@@ -54,6 +61,7 @@ class Preparing:
             wanted.without,
             wanted.begin,
             wanted.attached,
+            {} if wanted.bundle else dict(kept or {}),
         )
         asked = msgspec.json.encode(request)
         try:
@@ -80,12 +88,18 @@ class Preparing:
             found = json.loads(ended.answer)
             if "error" in found:
                 raise PreparationError(f"flow {instance}: {printable(str(found['error']))}")
-            return msgspec.convert(found, Prepared)
+            prepared = msgspec.convert(found, Prepared)
         except (ValueError, TypeError, msgspec.ValidationError):
             said = ended.last_line or ": it said nothing"
             raise PreparationError(
                 f"flow {instance}: the process that prepares it ended with code {ended.code}{said}"
             ) from None
+        if prepared.program != program():
+            raise PreparationError(
+                f"flow {instance}: the files of Geartrain were replaced while the host runs, and only the "
+                "new ones can run it: start the platform again"
+            )
+        return prepared
 
     def close(self) -> None:
         """Wait for none of them."""

@@ -16,18 +16,19 @@ from geartrain.adapters.files import write_durable
 from geartrain_cloud.hosting.errors import HostError
 
 
-class Out(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Out(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A generation that was put out.
 
     why: the sentence; positions: where its state stands, which is the end of the last micro-batch that Spark
     has committed; count: its own count of micro-batches there; stop: where the micro-batch after that ends,
-    if its tables hold it already.
+    if its tables hold it already; returns: it comes back by itself, since nothing is wrong with the flow.
     """
 
     why: str
     positions: dict[str, int]
     count: int
     stop: dict[str, int] = {}
+    returns: bool = False
 
 
 class Steering(msgspec.Struct, forbid_unknown_fields=True):
