@@ -1,6 +1,7 @@
 """Every store carries a layout number: a later one is refused in one sentence, a former one brought up whole.
 
 The log of 0.2.0 is brought up in `tests/spark`, by `gear log migrate`; spools of before in `tests/edge`.
+A whole run of it is in `test_killed_run.py`.
 """
 
 from __future__ import annotations

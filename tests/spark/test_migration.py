@@ -11,7 +11,6 @@ import sqlite3
 import subprocess
 import sys
 import tarfile
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -35,12 +34,12 @@ from geartrain_cloud.ports import EntryKind
 from geartrain_cloud.sinks.opening import open_tables
 from geartrain_cloud.spark.compile import compile_queries
 from geartrain_cloud.spark.errors import RefusedError
-from geartrain_cloud.spark.restore import restored_checkpoint, sound_checkpoint
+from geartrain_cloud.spark.restore import restored_checkpoint
 from geartrain_cloud.spark.shards import SHARDS
-from geartrain_cloud.spark.streams import LogInput, RunningQuery
 from tests.cloud.fleet import running
 from tests.control.platform_client import control_process
 from tests.spark.faults.flows import LEFT, RIGHT, assert_tables, held_flow
+from tests.spark.going_on import read_on
 from tests.spark.held_devices import NAMES, TURNS, HeldRun, deliver
 from tests.tidy.source import ROOT
 from tests.waiting import WAIT_S
@@ -225,32 +224,11 @@ def go_on(folder: Path) -> HeldRun:
 
 def test_the_queries_go_on_and_each_row_is_there_once(spark: SparkSession, old: Path) -> None:
     plan, reader = make_plan(held_flow().graph(), "cloud"), LogReader(old / "log")
-    checkpoints = old / "driver" / "checkpoints"
     migrate(old)
     run = go_on(old)
-    tables = open_tables(plan.graph, old / "tables.sqlite")
-    before = stands(old)["keyed"]
-    assert set(before) == {"left", "left/1", "right", "right/1"}
-    running_ones = []
-    for query in compile_queries(plan):
-        folder = checkpoints / query.name
-        with pytest.raises(RefusedError, match=r"is of release 0\.2, .* --restore after gear log migrate"):
-            sound_checkpoint(query, folder, tables, SHARDS)
-        checkpoint = restored_checkpoint(query, folder, tables, SHARDS, reader)
-        assert checkpoint.restored == (reader.renumbered("held")[1],)
-        log = LogInput(reader.folder, rows_max=40)
-        running_ones.append(RunningQuery(spark, query, checkpoint, log, tables, letters_percent=100))
-    newest, deadline = reader.positions("held"), time.monotonic() + WAIT_S
-    try:
-        while any(tables.positions(one.query.name) != newest for one in running_ones):
-            assert time.monotonic() < deadline, "it takes too long"
-            for one in running_ones:
-                one.check()
-            time.sleep(0.1)
-    finally:
-        for one in running_ones:
-            one.stop()
-        tables.close()
+    assert set(stands(old)["keyed"]) == {"left", "left/1", "right", "right/1"}
+    read_on(spark, plan, old, rows_max=40)
+    newest = reader.positions("held")
     assert_tables(old / "tables.sqlite", run.records)
     assert reader.clocks_at("held", newest) == {LEFT: END_OF_TIME, RIGHT: END_OF_TIME}
     assert verify_log(old / "log").damages == []
