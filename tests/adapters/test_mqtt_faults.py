@@ -16,7 +16,7 @@ import pytest
 
 from geartrain.adapters import mqtt
 from geartrain.adapters.mqtt import AiomqttNet, MqttConnection
-from geartrain.errors import DeniedError, NetError
+from geartrain.errors import DeniedError, HungUpError, NetError
 from geartrain.ports.net import Incoming, Net
 from geartrain_cloud.certs import SERVER, Fleet
 from tests.adapters.scripted_broker import CONNECT, DISCONNECT, ScriptedBroker, scripted
@@ -147,7 +147,7 @@ def test_connection_that_is_reset_before_the_answer_is_given_up_at_once() -> Non
         with pytest.raises(NetError, match="closed before the broker answered") as caught:
             async with net_of(broker, reply_timeout_s=1_000).connect("agent"):
                 raise AssertionError
-        assert type(caught.value) is NetError, "a broker that restarts hangs up, too"
+        assert type(caught.value) is HungUpError, "a broker that restarts hangs up, too"
         await cutting
 
     run(test, connack=None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from geartrain.concurrency.connecting import SAID_S, SAID_S_MAX, Backoff, Connector
-from geartrain.errors import DeniedError, NetError
+from geartrain.errors import DeniedError, HungUpError, NetError
 from geartrain.testing import SeededRandomness
 
 DAY_S = 86_400.0
@@ -133,4 +133,22 @@ def test_denial_ends_with_the_next_answer() -> None:
 def test_where_there_is_no_bound_for_the_denied_it_is_that_of_a_refusal() -> None:
     clock = Now()
     stayed(clock, connector_of(clock, Backoff(0.25, 10.0, 1.0)), [DeniedError("revoked")] * 200, [])
+    assert max(clock.slept) <= 1.0
+
+
+def test_whoever_only_hangs_up_is_tried_ever_more_seldom_and_one_that_restarts_soon() -> None:
+    clock, told = Now(), list[str]()
+    connector = connector_of(clock)
+    down = [NetError("refused")] * 400
+    stayed(clock, connector, [*down, HungUpError("closed"), *down, *[HungUpError("closed")] * 400], told)
+    assert max(clock.slept[:801]) <= 1.0
+    pauses = clock.slept[801:]
+    assert all(pause_s <= 0.25 * 2**tries for tries, pause_s in enumerate(pauses[:8], 1))
+    assert 25 <= sum(pauses[8:]) / len(pauses[8:]) <= 35, "drawn from the whole range"
+    assert not connector.denied
+
+
+def test_where_there_is_no_bound_for_the_denied_whoever_hangs_up_is_one_that_refuses() -> None:
+    clock = Now()
+    stayed(clock, connector_of(clock, Backoff(0.25, 10.0, 1.0)), [HungUpError("closed")] * 200, [])
     assert max(clock.slept) <= 1.0

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from geartrain.concurrency.connecting import Backoff, Connector
+from geartrain.concurrency.connecting import DENIED_S, Backoff, Connector
 from geartrain.control.questions import (
     DeviceAnswer,
     DeviceQuestion,
@@ -30,7 +30,7 @@ _LOG = logging.getLogger("geartrain.control")
 
 LAST_MAX = 1_000
 """Answers that are kept for when their device is away."""
-_BACKOFF = Backoff(0.25, 10.0, 1.0)
+_BACKOFF = Backoff(0.25, 10.0, 1.0, DENIED_S)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from geartrain.concurrency.connecting import Backoff
+from geartrain.concurrency.connecting import DENIED_S, Backoff
 from geartrain.concurrency.many_senders import SenderGroup, SharedConnection
 from geartrain.control.sender import Cloned, DesiredSender, SenderPolicy, Standing, Store
 from geartrain.control.states import Reported
@@ -55,7 +55,7 @@ class LaneSettings(msgspec.Struct, frozen=True):
     tick_s: float = 0.25
     silence_s: float = 90.0
     sender: SenderPolicy = msgspec.field(default_factory=SenderPolicy)
-    backoff: Backoff = Backoff(0.25, 10.0, 1.0)
+    backoff: Backoff = Backoff(0.25, 10.0, 1.0, DENIED_S)
 
 
 class ControlLane(SenderGroup[DesiredSender, bytes]):

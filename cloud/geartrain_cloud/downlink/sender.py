@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from geartrain.concurrency.connecting import Backoff
+from geartrain.concurrency.connecting import DENIED_S, Backoff
 from geartrain.concurrency.many_senders import SenderGroup, SharedConnection
 from geartrain.concurrency.shield import shield
 from geartrain.delivery.sender import Handshake, Sender, SenderPolicy, Standing
@@ -96,7 +96,7 @@ def down_connection(
         _LOG.warning("the way down: %s", why)
 
     longest_s = (settings or SenderSettings()).backoff_ms_max / 1_000
-    backoff = Backoff(_BACKOFF_S, longest_s)
+    backoff = Backoff(_BACKOFF_S, longest_s, denied_s=DENIED_S)
     return SharedConnection(net, clock, randomness, backoff, "gear-downlink", _flow_of, lost)
 
 

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from geartrain.concurrency.connecting import Backoff, Connector
+from geartrain.concurrency.connecting import DENIED_S, Backoff, Connector
 from geartrain.concurrency.waiting import first_done
 from geartrain.errors import NetError
 from geartrain.ports import Clock, Connection, Incoming, Net, Randomness
@@ -40,7 +40,8 @@ class Link:
     ) -> None:
         self._config, self._net, self._clock, self._randomness = config, net, clock, randomness
         self._take = take
-        self._connector = Connector(clock, randomness, Backoff(_BACKOFF_S, config.backoff_ms_max / 1_000))
+        backoff = Backoff(_BACKOFF_S, config.backoff_ms_max / 1_000, denied_s=DENIED_S)
+        self._connector = Connector(clock, randomness, backoff)
         self._arrivals = 0
 
     @property

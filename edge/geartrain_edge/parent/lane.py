@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import Protocol
 
-from geartrain.concurrency.connecting import Backoff, Connector
+from geartrain.concurrency.connecting import DENIED_S, Backoff, Connector
 from geartrain.concurrency.waiting import MovingTimer
 from geartrain.control.receiver import DesiredReceiver, Keep, ReceiverPolicy
 from geartrain.control.states import (
@@ -30,7 +30,7 @@ from geartrain.wire.topics import desired_topic, reported_topic
 
 _LOG = logging.getLogger("geartrain.parent")
 
-BACKOFF = Backoff(first_s=0.25, longest_s=30.0, refused_s=1.0, denied_s=60.0)
+BACKOFF = Backoff(first_s=0.25, longest_s=30.0, refused_s=1.0, denied_s=DENIED_S)
 SILENCE_S = 90.0
 """After so long in which nothing is heard it subscribes again: a broker may forget what it was asked for."""
 

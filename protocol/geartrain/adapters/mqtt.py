@@ -21,7 +21,7 @@ from typing import Any
 
 import aiomqtt
 
-from geartrain.errors import DeniedError, NetError
+from geartrain.errors import DeniedError, HungUpError, NetError
 from geartrain.ports.net import Incoming
 
 _LOG = logging.getLogger("geartrain.mqtt")
@@ -168,7 +168,7 @@ class AiomqttNet:
     def _not_connected(self, client: _Client, error: Exception) -> NetError:
         """Why there is no connection: a `DeniedError` only by what the broker, or TLS, has said.
 
-        A broker that hangs up says nothing: it may be about to restart.
+        A broker that hangs up says nothing: it may be about to restart. That is a `HungUpError`.
         """
         said, cause = f"cannot connect to the broker at {self}: ", error.__context__
         code = getattr(error, "rc", None)
@@ -185,7 +185,7 @@ class AiomqttNet:
                 )
                 return NetError(f"{said}{error}: {advice}")
             return DeniedError(f"{said}{error}: see whether `ca` and the address are those of the broker")
-        return NetError(f"{said}{error}")
+        return (HungUpError if client.was_closed and code is None else NetError)(f"{said}{error}")
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -231,7 +231,8 @@ class MqttConnection:
         try:
             granted = await self._client.subscribe(topic_filter, qos=1)
         except (aiomqtt.MqttError, ValueError) as error:
-            raise self._break(f"subscribing to {topic_filter} failed: {error}") from None
+            broken = self._break(f"subscribing to {topic_filter} failed: {error}")
+            raise (HungUpError(str(broken)) if self._client.was_closed else broken) from None
         for code in granted:
             # MQTT 3.1.1 knows one refusal, 0x80, which aiomqtt hands over like a granted QoS.
             if (code if isinstance(code, int) else code.value) >= 0x80:
@@ -290,6 +291,8 @@ class _Client(aiomqtt.Client):
     """
 
     _is_given_up = False
+    was_closed = False
+    """Whether the broker closed the connection, or the network did."""
     receive_failed = ""
     """What paho said of the last failure to receive, which it tells its log alone."""
 
@@ -324,6 +327,7 @@ class _Client(aiomqtt.Client):
         self._fail_connect("it was given up")
 
     def _on_disconnect(self, client: Any, userdata: Any, flags: Any, reason_code: Any, *rest: Any) -> None:
+        self.was_closed = True
         if self._connected.cancelled():
             return  # nobody waits for the connect any more, and aiomqtt would ask how it went
         # aiomqtt would wait for the answer to the connect to its end, though none can come any more.

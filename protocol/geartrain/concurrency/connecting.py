@@ -2,8 +2,8 @@
 
 Used by the agent's uplink, ingest and the outbox's sender. Guarantees: the pause is drawn at random from the
 whole range (full jitter), so that a fleet does not come back at once. The range doubles with each failure up
-to a bound, which is a longer one where the client is denied: trying soon again is of no use there. A
-cancellation always ends the loop, even where the session hides it behind a `NetError`.
+to a bound. That is a longer one where the client is denied, or hung up on again and again: trying soon again
+is of no use there. A cancellation always ends the loop, even where the session hides it behind a `NetError`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from typing import Any
 import msgspec
 
 from geartrain.concurrency.groups import first_of
-from geartrain.errors import DeniedError, NetError
+from geartrain.errors import DeniedError, HungUpError, NetError
 from geartrain.ports import Clock, Randomness
 
 STEADY_S = 5.0
 """A connection that held for so many seconds was a good one."""
 SAID_S, SAID_S_MAX = 60.0, 3_600.0
 """How long the same reason is not said again: doubled each time, up to the second."""
+DENIED_S = 60.0
+"""The longest pause where a broker refuses a client, until a person has put that right."""
 _REASONS_MAX = 8
 _DOUBLINGS_MAX = 20
 
@@ -31,7 +33,7 @@ class Backoff(msgspec.Struct, frozen=True):
 
     first_s: the longest pause after a good connection, doubled by each failure; longest_s: the bound;
     refused_s: the bound where a connection was refused at once, which costs nobody much; denied_s: the bound
-    where this client was denied, None where that is like any other refusal.
+    where this client was denied, or hung up on again and again, None where that is like any other refusal.
     """
 
     first_s: float
@@ -54,7 +56,7 @@ class Connector:
     def __init__(self, clock: Clock, randomness: Randomness, backoff: Backoff) -> None:
         self._clock, self._randomness, self._backoff = clock, randomness, backoff
         self.is_connected = False
-        self._is_good, self._failures = False, 0
+        self._is_good, self._failures, self._hang_ups = False, 0, 0
         self._denied, self._said = "", dict[str, _Said]()
 
     @property
@@ -99,6 +101,8 @@ class Connector:
                 self._denied = self._denied if was_refused else ""
             took_s = self._clock.monotonic_s() - began_s
             self._denied = str(error) if isinstance(error, DeniedError) else ""
+            was_hung_up = was_refused and isinstance(error, HungUpError)
+            self._hang_ups = min(self._hang_ups + 1, _DOUBLINGS_MAX) if was_hung_up else 0
             if not was_refused:
                 for said in self._said.values():
                     said.silence_s = SAID_S  # what comes after a connection is another trouble
@@ -110,6 +114,11 @@ class Connector:
         bound_s = self._backoff.longest_s
         if self._denied and self._backoff.denied_s is not None:
             bound_s = self._backoff.denied_s
+        elif self._hang_ups and self._backoff.denied_s is not None:
+            # Counted by itself: one that restarts after hours hangs up once, and is tried again soon.
+            return self._randomness.uniform(
+                0, min(self._backoff.first_s * 2**self._hang_ups, self._backoff.denied_s)
+            )
         elif is_quick_refusal:
             bound_s = min(bound_s, self._backoff.refused_s)
         return self._randomness.uniform(0, min(self._backoff.first_s * 2**self._failures, bound_s))

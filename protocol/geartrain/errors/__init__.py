@@ -81,6 +81,10 @@ class DeniedError(NetError):
     """The broker is there and does not accept this client, or it the broker: a person has to see to that."""
 
 
+class HungUpError(NetError):
+    """The broker took the connection and closed it before it was of use: it restarts, or refuses unsaid."""
+
+
 class DiskError(GeartrainError):
     """A file could not be written, made durable or read; names the file."""
 
