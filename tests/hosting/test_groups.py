@@ -112,3 +112,39 @@ def test_no_more_runs_get_a_query_than_the_session_has_places_for(
     assert isinstance(refused[second.key], HostError)
     assert "submit it with --isolation shared" in str(refused[second.key])
     assert _with_retries("local[2]", 16) == "local[32,4]"
+
+
+def test_runs_that_come_after_a_purge_share_another_group_and_the_former_goes_when_it_is_empty(
+    places: HostPlaces, started: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places.share_anew()
+    assert places.shared() == ["all"]  # nothing was there to be left
+    Versions(groups_of(places).shared._places.versions).publish(version(2))
+    for _ in range(2):  # as after a kill
+        places.share_anew()
+    assert places.shared() == ["all", "all~2"]
+    published: list[tuple[str, list[str], set[str]]] = []
+
+    def publish(group: Group, add: list[Admission], remove: set[str]) -> dict[object, object]:
+        published.append((group.name, [one.flow for one in add], remove))
+        flows = {name: one for name, one in group.version.flows.items() if name not in remove}
+        group._publish(0, flows)
+        return {}
+
+    monkeypatch.setattr(Group, "publish", publish)
+    monkeypatch.setattr(Group, "open", lambda group, members: None)
+    groups = groups_of(places)
+    groups.open({}, frozenset())
+    groups.check(dict)
+    assert started == ["all~2", "all"]
+    assert groups.runs() == {KEY}
+    again, new = admission(places, "stone.1", own=False), admission(places, "wheel.1", own=False)
+    groups.publish([again, new], set())
+    assert published == [("all~2", ["wheel.1"], set()), ("all", ["stone.1"], set())]
+    groups.check(dict)
+    assert places.shared() == ["all", "all~2"]
+    groups.publish([], {KEY})
+    groups.check(dict)
+    assert (places.shared(), [group.name for group in groups]) == (["all~2"], ["all~2"])
+    assert [path.name for path in places.groups.iterdir()] == ["all~2"]
+    assert groups_of(places).shared.name == "all~2"

@@ -12,7 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geartrain_cloud.hosting import host as host_module
+from geartrain_cloud.hosting.groups import Groups
 from geartrain_cloud.hosting.host import Host
+from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.log.housekeeping import forget_rows
 from geartrain_cloud.log.opening import writable_ledger
 from geartrain_cloud.platform.runs import runs_with_tables, served_run, tables_of_run
@@ -85,6 +87,47 @@ def test_a_replay_takes_the_place_of_the_former_run_once_it_has_caught_up(
         log.assert_tables(second)
         said = wanted.status("stone.1")
         assert (said["state"], said["run"], said["why"]) == ("running", 2, "")
+    finally:
+        hosting.close()
+        wanted.close()
+
+
+def test_flows_that_are_replayed_after_a_purge_leave_the_query_that_they_shared(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = Wanted(tmp_path, monkeypatch)
+    names = "stone.1", "wheel.1"
+    logs = [wanted.add(name, number, rows_max=100) for number, name in enumerate(names)]
+    for log in logs:
+        log.append(200)
+    wanted.write()
+    places = HostPlaces(wanted.state)
+    hosting = Hosting(spark, wanted)
+    try:
+        hosting.through(*names)
+        hosting.close()
+        places.share_anew()
+        for name in names:
+            wanted.flows[name]["run"] = 2
+        wanted.write()
+        for what, name in ((host_module, "serve_run"), (Groups, "_remove_former")):
+            with monkeypatch.context() as ending:
+                ending.setattr(what, name, end_here)
+                hosting = Hosting(spark, wanted)
+                assert [one.name for one in hosting.host.groups] == ["all~2", "all"]
+                with pytest.raises(KillError):
+                    hosting.until(lambda: False)
+            hosting.close()
+        assert places.shared() == ["all", "all~2"]
+        hosting = Hosting(spark, wanted)
+        assert places.shared() == ["all~2"]
+        for log in logs:
+            log.append(50)
+        hosting.through(*names)
+        for name, log in zip(names, logs, strict=True):
+            log.assert_tables(tables_of_run(wanted.tables(name), 2))
+        assert flows_of(hosting) == {(name, 2) for name in names}
+        assert [path.name for path in places.groups.iterdir()] == ["all~2"]
     finally:
         hosting.close()
         wanted.close()

@@ -84,6 +84,10 @@ def files_with(state: Path, text: str) -> set[str]:
     }
 
 
+def rows_of(client: Any, app: str, table: str) -> list[Any]:
+    return list(client.get(f"/apps/{app}/tables/{table}?limit=1000")["rows"])
+
+
 def stop(process: Any, state: Path) -> None:
     running = pids(state)
     process.send_signal(signal.SIGTERM)
@@ -164,10 +168,16 @@ def test_a_device_goes_out_of_a_running_platform_that_is_killed_meanwhile(
         client = client_of(state)
         for name in files:
             gear(state, "device", "add", name, "--local", "--label", "kind=room")
+        endless = tmp_path / "endless.csv"  # its last row is not due within the hour
+        endless.write_text(f"{files['d2'].read_text()}2030-01-01T00:00:00Z,{STAYS},room-0,99\n")
+        beside = f"--device-set=d2:readings.path={endless}", "--set=readings.speed=20000"
+        gear(state, "submit", "heat:flow", "--name", "beside", "--devices", "d2", "--no-wait", *beside)
         gear(state, "submit", "heat:flow", "--devices", "kind=room", "--cut", "cloud", "--no-wait", *own)
         until_ended(client, "heat")
+        until(lambda: rows_of(client, "beside", "kept") == sorted(others), "the app beside it")
         planned = json.loads(gear(state, "device", "purge", "d1", "--dry-run", "--json"))
-        assert (planned["step"], planned["replays"], planned["obstacles"]) == ("planned", ["heat.1"], [])
+        assert (planned["step"], planned["obstacles"]) == ("planned", [])
+        assert planned["replays"] == ["beside.1", "heat.1"]
         assert planned["rows"] == 300
         made = json.loads(gear(state, "device", "purge", "d1", "--yes", "--no-wait", "--json"))
         assert made["step"] == "stopping"
@@ -182,6 +192,7 @@ def test_a_device_goes_out_of_a_running_platform_that_is_killed_meanwhile(
         with platform(state) as process:
             client_of(state)
             purged(process, state, deaths, others)
+    assert PlatformPlaces(state).spark.joinpath("groups", "all").exists() is False
     held = {path for path in state.rglob("*") if path.is_file() and GONE.encode() in path.read_bytes()}
     assert held == set()
 
@@ -236,7 +247,7 @@ def purged(process: Any, state: Path, deaths: Sequence[str], others: list[list[A
     tables = PlatformPlaces(state).tables("heat.1")
 
     def rows(table: str) -> list[Any]:
-        return list(client_of(state).get(f"/apps/heat/tables/{table}?limit=1000")["rows"])
+        return rows_of(client_of(state), "heat", table)
 
     def step() -> str:
         return str(client_of(state).get("/devices/d1/purge")["step"])
@@ -255,6 +266,8 @@ def purged(process: Any, state: Path, deaths: Sequence[str], others: list[list[A
     assert rows("kept") == sorted(others)
     highs = {room: max(celsius for _, of, celsius in others if of == room) for _, room, _ in others[:3]}
     assert {room: celsius for _, room, celsius in rows("highs")} == highs
+    assert rows_of(client_of(state), "beside", "kept") == sorted(others)
+    assert {room: c for _, room, c in rows_of(client_of(state), "beside", "highs")} == highs
     audit = client_of(state).get("/audit?limit=100")["items"]
     assert [one["device"] for one in audit if one["path"].endswith("/purge")] == ["d1", "d1"]
     assert json.loads(gear(state, "log", "verify", "--json"))["whole"]

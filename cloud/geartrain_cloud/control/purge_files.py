@@ -1,7 +1,8 @@
 """What a platform's files hold of a device, and how it goes out of them while ingest and Spark stand still.
 
 Under `purging`, in a thread. Guarantees: nothing is touched while ingest or the Spark host runs. A kill at
-any moment leaves whole stores, and the next call goes on.
+any moment leaves whole stores, and the next call goes on. Apps that are replayed then share a query that is
+made anew, since that of before keeps what its steps have kept.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from geartrain.adapters.file_lock import is_held
 from geartrain.errors import LedgerError
 from geartrain_cloud.control.pausing import INGEST, SPARK
 from geartrain_cloud.errors import StateError
+from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.ingest.erasure import Erased, erase_device
 from geartrain_cloud.log.opening import stopped_log
 from geartrain_cloud.log.tables import LEDGER_FILE
@@ -41,8 +43,10 @@ def is_quiet(places: PlatformPlaces, device: str) -> bool:
         return False
 
 
-def erase_on_disk(places: PlatformPlaces, device: str) -> Erased:
+def erase_on_disk(places: PlatformPlaces, device: str, *, anew: bool = False) -> Erased:
     """Take what a device has sent out of the log, and out of what Spark and the device keep beside.
+
+    anew: apps that come share another query from now on.
 
     Returns what went out of the log. Raises `LedgerError`, `OSError`, and `StateError` also while a
     backup is made.
@@ -52,6 +56,8 @@ def erase_on_disk(places: PlatformPlaces, device: str) -> Erased:
         for group in places.spark.glob("groups/*"):
             for name in _OF_GROUPS:
                 _empty(group / name)
+        if anew:
+            HostPlaces(places.spark).share_anew()
         _empty(places.questions)
         for log in (
             places.spark_log,

@@ -1,16 +1,20 @@
 """`/devices/{device}/purge`: what a device sent is erased while the platform runs.
 
 Beside every record's path. Ingest and the Spark host end for as long as files are worked on. Then apps make
-their tables anew without the device. Guarantees: nothing is changed unless all of it can be done, but for the
-apps that are to stay as they are. Each step may be done again after a kill at any moment. Ingest and the host
-come back when the files are done, and when that has failed.
+their tables anew without the device. Where they share a query, all of its apps do so in another one, since
+Spark's checkpoint keeps what it ever had.
+
+Guarantees: nothing is changed unless all of it can be done, but for the apps that are to stay as they are.
+Each step may be done again after a kill at any moment. Ingest and the host come back when the files are done,
+and when that has failed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +31,13 @@ from geartrain_cloud.control.purge_files import STOPPED, erase_on_disk, has_log,
 from geartrain_cloud.control_store.apps import in_the_way
 from geartrain_cloud.control_store.errors import ConflictError, ControlError, UnavailableError
 from geartrain_cloud.control_store.idempotency import Answer
-from geartrain_cloud.control_store.model import Instance, Wanted
+from geartrain_cloud.control_store.model import Instance, State, Wanted
 from geartrain_cloud.control_store.purges import Purge
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.errors import StateError
+from geartrain_cloud.hosting.errors import HostError
+from geartrain_cloud.hosting.places import HostPlaces
+from geartrain_cloud.hosting.versions import Versions
 from geartrain_cloud.ingest.erasure import Erased, erasable, flows_with
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.platform.config import PlatformConfig
@@ -86,7 +93,8 @@ class Purging:
     @route("POST", "/devices/{device}/purge", "admin", answers.Purge, statuses=(200, 202), body=PurgeBody)
     async def purge(self, request: web.Request) -> Answer:
         """Erase what a device has sent from log, tables and state, and retire it. Ingest and Spark pause for
-        it. Apps make their tables anew; those in `leave` keep them. With `dry_run`, only say what would go.
+        it. Apps make their tables anew, also those that share a query with one; those in `leave` keep them.
+        With `dry_run`, only say what would go.
         """
         body, asked = await body_of(request, PurgeBody)
         key = key_of(request)
@@ -103,12 +111,13 @@ class Purging:
             for one in self._store.apps.every()
             if one.instance in flows or _has_history(one, device.device)
         ]
+        beside = [one for one in self._beside(meant) if not {one.instance, one.name} & set(body.leave)]
         kept = [one for one in meant if {one.instance, one.name} & set(body.leave)]
         obstacles = [why for one in meant if one not in kept for why in self._against(one, device.device)]
         wanted = Purge(
             device.device,
             *("stopping", self._clock.now_us(), 0, caller_of(request).name),
-            {one.instance: 0 for one in meant if one not in kept},
+            {one.instance: 0 for one in [*meant, *beside] if one not in kept},
             tuple(one.instance for one in kept),
             *(found.rows, found.quarantined, ""),
         )
@@ -150,6 +159,35 @@ class Purging:
         except LedgerError as error:
             raise UnavailableError(str(error)) from None
 
+    def _beside(self, meant: list[Instance]) -> Iterator[Instance]:
+        """The apps that share a query with one of these and can begin anew in another: it goes then."""
+        if not any(one.isolation == "shared" for one in meant):
+            return
+        sharing = self._in_queries(HostPlaces(self._places.spark).shared())
+        for one in self._store.apps.every():
+            runs = one.state in (State.STARTING, State.RUNNING) and one.wanted is Wanted.RUNNING
+            if one.instance in sharing and one not in meant and runs and not any(self._against(one, "")):
+                yield one
+
+    def _in_queries(self, groups: Sequence[str]) -> set[str]:
+        """The instances that these queries have, as the host's files say."""
+        found, places = set[str](), HostPlaces(self._places.spark)
+        for group in groups:
+            with suppress(HostError):  # the host removes it just now
+                newest = Versions(places.group(group).versions).newest()
+                found |= {one.flow for one in newest.flows.values()} if newest is not None else set()
+        return found
+
+    def _former(self) -> list[str]:
+        """The queries that apps have shared before, and which are still there."""
+        return HostPlaces(self._places.spark).shared()[:-1]
+
+    def _shares(self, purge: Purge) -> bool:
+        """Whether an app that is replayed has a query with others."""
+        return any(
+            one.isolation == "shared" for one in self._store.apps.every() if one.instance in purge.runs
+        )
+
     def _against(self, instance: Instance, device: str) -> Iterator[str]:
         """Why the tables of an app cannot be made anew without a device, a sentence each."""
         app = f"app {instance.name}"
@@ -178,11 +216,12 @@ class Purging:
         holds = purge.step != "done" or self._store.desired.still_holds(purge.device)
         if holds and not self._store.devices.get(purge.device).local:
             left.append(f"the disk of {purge.device}, until it is heard of and has removed what it holds")
-        sharing = [one.name for one in self._store.apps.every() if one.instance in purge.runs]
-        sharing = [name for name in sharing if self._store.apps.newest(name).isolation == "shared"]
+        is_before = purge.step not in ("replaying", "done")
+        groups = HostPlaces(self._places.spark).shared() if is_before else self._former()
+        sharing = self._in_queries(groups) - purge.runs.keys() if self._shares(purge) else set()
         if sharing:
-            said = "Spark's checkpoint of the query that apps share, until Spark has written its files anew"
-            left.append(f"{said}: {', '.join(sharing)}")
+            said = "Spark's checkpoint of the query that apps shared before, as long as it has"
+            left.append(f"{said} {', '.join(sorted(sharing))}")
         if self._config.tables.store:
             left += _OF_DATABASE
         return {
@@ -225,7 +264,8 @@ class Purging:
                 self._take(purge, self._work)
                 self._work = None
         elif is_quiet(self._places, purge.device):
-            self._work = asyncio.ensure_future(asyncio.to_thread(erase_on_disk, self._places, purge.device))
+            work = asyncio.to_thread(erase_on_disk, self._places, purge.device, anew=self._shares(purge))
+            self._work = asyncio.ensure_future(work)
         elif now_s - self._since_s > STOP_S:
             self._fail(purge, not_ended(STOPPED))
 
@@ -287,6 +327,9 @@ class Purging:
             waiting.append(
                 f"run {run} of {name} has still to take the place of the former one{why and f': {why}'}"
             )
+        former = self._former()
+        if former and not self._in_queries(former) - {name for name, run in purge.runs.items() if run}:
+            waiting.append("the query that apps shared before has still to go, with what it keeps")
         return waiting
 
     def _finish(self, purge: Purge) -> None:

@@ -125,6 +125,11 @@ class Group:
         """
         return {name for name, one in self._steering.out.items() if one.returns}
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no flow, and none is leaving."""
+        return not self.version.flows and not self._leaving()
+
     def kept(self) -> dict[str, Hosted] | None:
         """The generations that a micro-batch may still run, by name; None while one of them leaves.
 

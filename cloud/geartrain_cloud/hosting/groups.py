@@ -1,4 +1,7 @@
-"""The groups of a host: the one that flows share, and one for each run of a flow that has a query to itself.
+"""The groups of a host: those that flows share, and one for each run of a flow that has a query to itself.
+
+One shared group takes what comes. Where a purge has begun it, those before it keep what they have until it
+leaves, and go then as a whole.
 
 Between the host and its groups: it finds each flow's group, makes groups and removes them. Used from one
 thread.
@@ -36,8 +39,6 @@ from geartrain_cloud.spark.compile import HOSTED
 from geartrain_cloud.spark.errors import QueryError
 from geartrain_cloud.spark.streams import root_cause
 
-SHARED = "all"
-"""The name of the group that flows share."""
 OWN_MAX = 15
 """Runs that may have a query of their own at a time: each costs a process and threads of Spark's."""
 BEGIN_S = 30.0
@@ -79,7 +80,10 @@ class Groups:
         """log: ingest's folder. Raises `RefusedError` where the shared group's checkpoint is not whole."""
         self._session, self._places, self._log = session, places, LogReader(log)
         self._settings = settings or GroupSettings()
-        self.shared = self._group(SHARED, self._settings.stages)
+        *former, newest = places.shared()
+        self.shared = self._group(newest, self._settings.stages)
+        """The one that takes flows that come."""
+        self._former = [self._group(name, self._settings.stages) for name in former]
         self._own: dict[Key, Group] = {}
         self._stopped: dict[str, _Stopped] = {}
         self._due: list[Group] = []
@@ -91,7 +95,10 @@ class Groups:
         return Group(self._session, name, self._places.folder, places, self._log.folder, settings)
 
     def __iter__(self) -> Iterator[Group]:
-        return iter([self.shared, *self._own.values()])
+        return iter([*self._sharing(), *self._own.values()])
+
+    def _sharing(self) -> list[Group]:
+        return [self.shared, *self._former]
 
     def _own_names(self) -> list[str]:
         folder = self._places.groups
@@ -100,19 +107,25 @@ class Groups:
     @property
     def has_flows(self) -> bool:
         """Whether any group has a flow, or had one when the host ended."""
-        return bool(self.shared.version.flows or self._own_names())
+        return any(group.version.flows for group in self._sharing()) or bool(self._own_names())
 
     def open(self, members: Mapping[str, Member], wanted: frozenset[Key]) -> None:
         """Open the tables of the flows that they have, and start their queries.
 
         members: by instance; wanted: the runs that shall be here. Raises Spark's errors, and those of
-        `Group.open` for the shared group.
+        `Group.open` for the shared groups.
         """
         for path in self._places.groups.glob(f"{_GONE}*"):
             shutil.rmtree(path, ignore_errors=True)  # the host ended while it removed it
         self.shared.open(members)
         self.shared.start()
         self._begun = self.shared, time.monotonic()
+        for group in list(self._former):
+            group.open(members)
+            if group.is_empty:
+                self._remove_former(group)
+            else:
+                self._due.append(group)
         for name in self._own_names():
             if _key_of(name) in wanted:
                 self._try_to_open(name, members)
@@ -168,8 +181,8 @@ class Groups:
 
     def runs(self) -> set[Key]:
         """Those that are here, or in a group that does not go on."""
-        here = {(one.flow, one.run) for one in self.shared.version.flows.values()}
-        stopped = {_key_of(name) for name in self._stopped if name != SHARED}
+        here = {(one.flow, one.run) for group in self._sharing() for one in group.version.flows.values()}
+        stopped = {_key_of(name) for name in self._stopped if name.startswith(_OWN)}
         return here | self._own.keys() | stopped
 
     def kept(self) -> dict[str, Hosted] | None:
@@ -233,7 +246,7 @@ class Groups:
         Returns why runs could not be brought in.
         """
         refused: dict[Key, GeartrainError] = {}
-        sharing: list[Admission] = []
+        sharing: dict[str, list[Admission]] = {group.name: [] for group in self._sharing()}
         for admission in add:
             if self._has_own(admission):
                 try:
@@ -243,17 +256,18 @@ class Groups:
                 except (OSError, PySparkException) as error:
                     refused[admission.key] = HostError(f"flow {admission.flow}: {root_cause(str(error))}")
             else:
-                sharing.append(admission)
-        gone = {one.name for one in self.shared.version.flows.values() if (one.flow, one.run) in remove}
-        if sharing or gone:
-            refused |= self.shared.publish(sharing, gone)
+                sharing[(self.of(admission.key) or self.shared).name].append(admission)
+        for group in self._sharing():
+            gone = {one.name for one in group.version.flows.values() if (one.flow, one.run) in remove}
+            if sharing[group.name] or gone:
+                refused |= group.publish(sharing[group.name], gone)
         for name in map(own_group, remove):
             if _key_of(name) in self._own or name in self._stopped:
                 self._remove(name)
         return refused
 
     def _has_own(self, admission: Admission) -> bool:
-        if self.shared.version.of_flow(*admission.key) is not None:
+        if any(group.version.of_flow(*admission.key) is not None for group in self._sharing()):
             return False
         asked = admission.member.own or admission.prepared.stages > self.shared.made.stages
         return asked or admission.key in self.runs()
@@ -264,7 +278,7 @@ class Groups:
             raise HostError(f"the query of flow {admission.flow} does not go on: {self._stopped[name].why}")
         is_new = group is None
         if group is None:
-            if len(self._own_names()) >= OWN_MAX:
+            if len(self._own_names()) + len(self._former) >= OWN_MAX:
                 raise HostError(
                     f"flow {admission.flow} is to have a query of its own, and {OWN_MAX} runs have one, all "
                     "that a host takes: kill one of them, or submit it with --isolation shared"
@@ -317,6 +331,10 @@ class Groups:
         self._own.pop(_key_of(name), None)
         self._stopped.pop(name, None)
         self._due = [one for one in self._due if one.name != name]
+        self._let_log_go(name)
+        self._remove_files(name)
+
+    def _let_log_go(self, name: str) -> None:
         places = self._places.group(name)
         try:
             newest = Versions(places.versions).newest()
@@ -324,6 +342,21 @@ class Groups:
                 Registration(self._log.folder, HOSTED, hosted.identity, hosted.flow).unregister()
         except GeartrainError as error:
             _log.warning("group %s: the log is kept for it on: %s", name, error)
+
+    def _remove_former(self, group: Group) -> None:
+        """Take away a group that flows shared, and that no flow has any more."""
+        try:
+            group.close()
+        except PySparkException as error:  # it is tried again in the next step
+            _log.warning("group %s cannot be removed yet: %s", group.name, root_cause(str(error)))
+            return
+        self._former.remove(group)
+        self._stopped.pop(group.name, None)
+        self._due = [one for one in self._due if one is not group]
+        self._remove_files(group.name)
+
+    def _remove_files(self, name: str) -> None:
+        places = self._places.group(name)
         gone = places.folder.with_name(f"{_GONE}{os.urandom(6).hex()}")
         if places.folder.exists():
             places.folder.rename(gone)
@@ -346,11 +379,15 @@ class Groups:
                         self._begun = group, time.monotonic()
                 except (GeartrainError, OSError, PySparkException) as error:
                     self._stop(group, error)
-        if SHARED in self._stopped and len(self._stopped) > len(self._own_names()):
-            raise QueryError(self._stopped[SHARED].why)
+        for group in list(self._former):
+            if group.is_empty or (group.name in self._stopped and not group.version.flows):
+                self._remove_former(group)
+        others = len(self._own_names()) + len(self._former)
+        if self.shared.name in self._stopped and len(self._stopped) > others:
+            raise QueryError(self._stopped[self.shared.name].why)
 
     def _try_again(self, name: str, members: Mapping[str, Member]) -> None:
-        group = self.shared if name == SHARED else self._own.get(_key_of(name))
+        group = next((one for one in self if one.name == name), None)
         if group is None:
             self._try_to_open(name, members)
             return

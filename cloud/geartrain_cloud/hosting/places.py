@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from geartrain.adapters.files import fsync_path
 from geartrain_cloud.platform.places import SECRETS
+
+SHARED = "all"
+"""The name of the group that flows share; one that was made in its place has a number behind."""
+_SHARED_NAME = re.compile(rf"{SHARED}(?:~([1-9][0-9]{{0,8}}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,27 @@ class HostPlaces:
     def group(self, name: str) -> GroupPlaces:
         """The folder of a group."""
         return GroupPlaces(self.groups / name, self.plans, self.code)
+
+    def shared(self) -> list[str]:
+        """The groups that flows share, by name: the last one takes what comes, the others are being left."""
+        numbers = dict[int, str]()
+        for path in self.groups.iterdir() if self.groups.is_dir() else ():
+            if found := _SHARED_NAME.fullmatch(path.name):
+                numbers[int(found[1] or 1)] = path.name
+        return [numbers[number] for number in sorted(numbers)] or [SHARED]
+
+    def share_anew(self) -> None:
+        """Have flows that come share another group, while no host runs; raises `OSError`.
+
+        Nothing is done where that group is there and has not begun.
+        """
+        newest = self.groups / self.shared()[-1]
+        if not newest.is_dir() or not any(newest.iterdir()):
+            return
+        found = _SHARED_NAME.fullmatch(newest.name)
+        number = int(found[1] or 1) if found else 1
+        (self.groups / f"{SHARED}~{number + 1}").mkdir(mode=0o700)
+        fsync_path(self.groups)
 
 
 @dataclass(frozen=True, slots=True)
