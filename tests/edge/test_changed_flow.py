@@ -16,10 +16,11 @@ import msgspec
 import pytest
 
 from geartrain.adapters.system import SystemClock
-from geartrain.ports import SpoolCommit
+from geartrain.ports import SpoolCommit, SpoolImage
 from geartrain.revision import Code
 from geartrain.schema import Schema
 from geartrain.testing import SeededRandomness
+from geartrain.wire.envelope import EPOCH_BYTES
 from geartrain_cloud.cli.demo import DemoOptions, begin, check_resumed
 from geartrain_cloud.cli.demo_folder import StateFolder
 from geartrain_cloud.cli.demos import load_demo
@@ -28,6 +29,7 @@ from geartrain_cloud.revision_file import REVISION_FILE, read_revision, write_re
 from geartrain_cloud.supervisor.supervise import CONFIGURATION_ERROR
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.agent.config import read_config
+from geartrain_edge.agent.histories import changed_histories
 from geartrain_edge.errors import ChangedFlowError
 from geartrain_edge.spool.spool import SqliteSpool
 from tests.edge.agents import run, until
@@ -232,3 +234,48 @@ def test_a_state_folder_of_another_version_is_refused_before_anything_runs(tmp_p
     (state.path / REVISION_FILE).unlink()  # as 0.2.0 left it
     check_resumed("traffic", demo, manifest, DemoOptions(), state.path)
     assert read_revision(state.path) == held
+
+
+def test_other_lines_of_history_are_refused_once_something_of_the_source_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, spool = own_flow(tmp_path), tmp_path / "state" / "spool.sqlite"
+    for name in ("2024", "2025"):
+        (tmp_path / f"{name}.csv").write_text("date,symbol,price\n2024-01-01,a,1.0\n")
+    plain = config.read_text()
+
+    def history(*files: str) -> str:
+        config.write_text(f'{plain}\n[sources.quotes.history]\nfiles = {list(files)}\ntime = "date"\n')
+        return go_on(config, monkeypatch)
+
+    one, other = (str(tmp_path / f"{name}.csv") for name in ("2024", "2025"))
+    assert history(one) == history(one) == ""
+    assert b"2024.csv" in state_of(spool)[b"history quotes"]
+    said = history(one, other)
+    assert said.startswith(
+        "the history of source quotes was (2024.csv, by date) and is (2024.csv, 2025.csv, by date) now"
+    )
+    config.write_text(plain)
+    assert "was (2024.csv, by date) and is none now" in go_on(config, monkeypatch)
+    moved = tmp_path / "elsewhere" / "2024.csv"
+    moved.parent.mkdir()
+    Path(one).rename(moved)
+    assert history(str(moved)) == ""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = read_config(str(config))
+
+    async def opened() -> SpoolImage:
+        store = SqliteSpool(spool)
+        try:
+            return await store.open(found.settings.device, "quotes", bytes(EPOCH_BYTES))
+        finally:
+            await store.close()
+
+    image = run(opened())
+    assert isinstance(image, SpoolImage)
+    assert changed_histories(image, found.plan()) == {}
+    unnoted = msgspec.structs.replace(image, state={})
+    with pytest.raises(ChangedFlowError, match=r"was none and is \(2024.csv, by date\) now"):
+        changed_histories(unnoted, found.plan())
+    unread = msgspec.structs.replace(unnoted, positions={})
+    assert changed_histories(unread, found.plan()).keys() == {(AGENT, b"history quotes")}

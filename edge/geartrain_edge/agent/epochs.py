@@ -34,6 +34,7 @@ from geartrain_edge.agent.crossing import (
     obstacle,
     runs,
 )
+from geartrain_edge.agent.histories import changed_histories
 from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, GoingOver, Kept, Opening, Session
 from geartrain_edge.errors import ChangedFlowError
 from geartrain_edge.settings import AgentSettings
@@ -66,13 +67,16 @@ async def greet(
     device, mended = settings.device, settings.mended
     session.runs = runs(revision, settings.base_cut, settings.revision)
     state, written = session.image.state, revision.to_json().encode()
+    histories = changed_histories(session.image, plan)
     if session.image.last_seq == 0:
         schemas = [session.sealer.announce(session.progress)]
         session.numbers = replace(session.numbers, revision=settings.revision)
-        noted = {REVISION: written, HELLO: FRESH, **session.numbers.stored()}
+        noted = {REVISION: written, HELLO: FRESH, **session.numbers.stored(), **histories}
         await effects.store.commit(SpoolCommit(schemas, state=noted))
         session.backlog.committed(schemas)
         return
+    if histories:
+        await effects.store.commit(SpoolCommit(state=histories))
     if REVISION in state:
         begun = Revision.from_json(state[REVISION])
         if session.claim.says == ASKS or (
