@@ -285,12 +285,15 @@ def test_what_cannot_be_is_one_sentence_and_changes_nothing(world: World) -> Non
     assert "is read in the cloud" in world.refusal(name, device="cloud-1")
     assert "cannot be one history" in world.refusal(name, name.replace(".csv", ".jsonl"))
     assert "has no column 'at'" in world.refusal(name, time="at")
+    assert "file my/2024.csv has no column 'at'" in world.refusal(name, time="at", called=["my/2024.csv"])
+    assert "as many files as there are" in world.refusal(name, called=["a.csv", "b.csv"])
     rows: dict[str, Any] = {"time": [1.0, 2.0], "sensor": ["a", "b"]}
     lacking = json.dumps({name: values[0] for name, values in rows.items()}).encode()
     found = hashlib.sha256(lacking).hexdigest()
     for name, content in (parquet(rows), (f"{found}.jsonl", lacking)):
         world.put(content, name)
-        assert "has no 'celsius', which a record needs" in world.refusal(name)
+        assert "has no 'celsius', which a record needs" in (said := world.refusal(name, called=["my/file"]))
+        assert ("my/file" in said, name.partition(".")[0] in said) == (True, False)
     assert "is named by the SHA-256" in world.refusal("history.csv")
     assert world.app().device_options == {}
 
@@ -304,7 +307,8 @@ def test_a_dry_run_looks_into_the_first_lines_and_keeps_nothing(world: World) ->
         assert f"{name.partition('.')[0]}.csv has no column 'celsius'" in wrong
         assert "has no column 'at'" in world.refusal(name, dry_run=True, heads=[head], time="at")
         zipped, lines = f"{name}.gz", name.replace(".csv", ".jsonl")
-        assert "has no column" in world.refusal(zipped, dry_run=True, heads=["time,sensor\n"])
+        said = world.refusal(zipped, dry_run=True, heads=["time,sensor\n"], called=["my/2024.csv.gz"])
+        assert "file my/2024.csv.gz has no column" in said
         said = world.refusal(lines, dry_run=True, heads=['{"time": 1, "sensor": "a"}\n'])
         assert "has no 'celsius', which a record needs" in said
         assert world.backfill(name, named(CSV + CSV), dry_run=True, heads=["", head])[0] == 200

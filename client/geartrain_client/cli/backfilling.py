@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import msgspec
 from geartrain.errors import ConfigError
 from geartrain.printable import printable
 from geartrain_client.cli.waiting import until_ended, wait_until
-from geartrain_client.errors import FailedError, RefusedError
+from geartrain_client.errors import FailedError
 from geartrain_client.rest.answers import AppInfo, Table, answer_as
 from geartrain_client.rest.platform import Platform, segment
 from geartrain_client.terminal.screen import ProgressLine, notices, print_json, results
@@ -73,11 +72,9 @@ def backfill_app(platform: Platform, app: str, wishes: BackfillWishes) -> None:
     names = [_name(path) for path in wishes.files]
     path = f"/apps/{segment(app)}/backfill"
     body = {"source": wishes.source, "device": wishes.device, "files": names, "time": wishes.time}
+    body["called"] = [str(one) for one in wishes.files]
     heads = _heads(wishes.files) if wishes.dry_run else []
-    try:
-        asked = platform.change("POST", path, {**body, "dry_run": True, "heads": heads}, LOOK_S)
-    except RefusedError as error:
-        raise _about_files(error, names, wishes.files) from None
+    asked = platform.change("POST", path, {**body, "dry_run": True, "heads": heads}, LOOK_S)
     found = answer_as(_Made, asked)
     if not wishes.as_json:
         notices().print(printable(_way(found, wishes.device)), soft_wrap=True)
@@ -90,10 +87,7 @@ def backfill_app(platform: Platform, app: str, wishes: BackfillWishes) -> None:
     if found.is_new:
         for name, file in zip(names, wishes.files, strict=True):
             _send(platform, app, name, file)
-        try:
-            asked = platform.change("POST", path, body, WHOLE_S)
-        except RefusedError as error:
-            raise _about_files(error, names, wishes.files) from None
+        asked = platform.change("POST", path, body, WHOLE_S)
         made = answer_as(_Made, asked)
         if made.way != found.way:
             raise FailedError(f"it has become another way meanwhile: {_way(made, wishes.device)}")
@@ -142,14 +136,6 @@ def _way(found: _Made, device: str) -> str:
         f"the history goes into a run of its own, app {found.app}, and the tables of {found.instance} stay "
         f"as they are: {found.reason}"
     )
-
-
-def _about_files(error: RefusedError, names: Sequence[str], files: Sequence[Path]) -> RefusedError:
-    """The error about the files as the user calls them, and not about the platform's copies of them."""
-    sentence = str(error)
-    for name, path in zip(names, files, strict=True):
-        sentence = re.sub(rf"\S*{name.partition('.')[0]}[.a-z]*", str(path).replace("\\", r"\\"), sentence)
-    return RefusedError(sentence, error.status, error.code)
 
 
 def _looked(found: _Made, files: Sequence[Path], heads: Sequence[str]) -> str:

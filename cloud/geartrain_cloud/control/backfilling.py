@@ -113,7 +113,7 @@ class Backfills:
         reason = self._not_before(instance, body.device, body.source)
         if reason and self._store.devices.find(body.device) is None:
             reason = f"{reason}. There is no device {body.device} here, in whose name it would come"
-        with self._to_read(body) as paths:
+        with self._to_read(body) as paths, self._as_called(body, paths):
             body = replace(body, files=list(dict.fromkeys(body.files)))  # what is named twice is read once
             asks = (
                 self._apart(instance, body, paths, reason) if reason else self._before(instance, body, paths)
@@ -156,6 +156,21 @@ class Backfills:
             for path, head in zip(paths, named.values(), strict=True):
                 path.write_text(head, encoding="utf-8", newline="")
             yield [str(path) for path in paths]
+
+    @contextmanager
+    def _as_called(self, body: BackfillBody, paths: Sequence[str]) -> Iterator[None]:
+        """Have refusals call the files as whoever asks does, not by the paths of the platform's copies."""
+        try:
+            yield
+        except (ConflictError, FlowRefusedError) as error:
+            sentence = str(error)
+            for one, called in zip(body.files, body.called, strict=False):
+                digest = one.partition(".")[0]
+                mine = [path for path in paths if Path(path).name.startswith(digest)]
+                mine += [str(self._files.path(one)), str(self._files.brought(one))]
+                for path in (*mine, *(Path(path).name for path in mine)):
+                    sentence = sentence.replace(path, called)
+            raise type(error)(sentence) from None
 
     async def _before(
         self, instance: Instance, body: BackfillBody, to_read: Sequence[str]
@@ -296,6 +311,8 @@ def _check(instance: Instance, body: BackfillBody) -> None:
         raise InvalidError(
             "files: CSV and other forms cannot be one history: bring them in one after the other"
         )
+    if body.called and len(body.called) != len(body.files):
+        raise InvalidError("called: name as many files as there are in files, or none")
     if body.heads and (not body.dry_run or len(body.heads) != len(body.files)):
         raise InvalidError("heads: a dry run takes the first lines of each file, as many as there are files")
 

@@ -129,7 +129,7 @@ class MoveBody(_Body, frozen=True):
 class BackfillBody(_Body, frozen=True):
     """History of a device for a source of an app: files that have come, by their names, and the column of
     the event time. heads: with `dry_run`, the first lines of each file, in plain text, "" for one that is not
-    to be looked into; none for none.
+    to be looked into; none for none. called: what a refusal is to call each file; none for their names.
     """
 
     source: str
@@ -138,6 +138,10 @@ class BackfillBody(_Body, frozen=True):
     time: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] = "time"
     dry_run: bool = False
     heads: Annotated[list[str], msgspec.Meta(max_length=HISTORY_FILES_MAX)] = []
+    called: Annotated[
+        list[Annotated[str, msgspec.Meta(min_length=1, max_length=4_096)]],
+        msgspec.Meta(max_length=HISTORY_FILES_MAX),
+    ] = []
 
 
 class ScaleBody(_Body, frozen=True):
