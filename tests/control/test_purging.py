@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,10 +29,21 @@ from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control_store.bearers import Bearer
 from geartrain_cloud.control_store.devices import HEARS_US
 from geartrain_cloud.control_store.errors import ConflictError
-from geartrain_cloud.control_store.model import Channel, Mode, Outline, Report, SourceOutline, Submission
+from geartrain_cloud.control_store.model import (
+    Channel,
+    Mode,
+    Outline,
+    Report,
+    SourceOutline,
+    State,
+    Submission,
+)
 from geartrain_cloud.control_store.purges import Purge
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.errors import StateError
+from geartrain_cloud.hosting.places import HostPlaces
+from geartrain_cloud.hosting.versions import Version, Versions
+from geartrain_cloud.hosting.wanted import Isolation
 from geartrain_cloud.ingest.erasure import erasable
 from geartrain_cloud.log.opening import stopped_log
 from geartrain_cloud.platform.config import PlatformConfig
@@ -42,6 +54,7 @@ from geartrain_cloud.sinks.parquet import ParquetTables
 from tests.cloud.fleet import FLOW, TestDevice
 from tests.cloud.test_state_commands import play
 from tests.control.platform_client import control_process
+from tests.hosting.test_group import version
 from tests.spark.flows import Reading
 from tests.supervisor.test_up import until
 
@@ -246,6 +259,48 @@ def test_an_app_with_parquet_files_is_named_and_they_go_whole_with_it(places: Pl
         reconciler.round()
     assert held() == []
     assert not folder.exists()
+    store.close()
+
+
+def test_all_apps_of_a_shared_query_that_can_leave_it_and_the_purge_waits_until_it_has_gone(
+    places: PlatformPlaces,
+) -> None:
+    config, clock, host = PlatformConfig(places.folder), SystemClock(), HostPlaces(places.spark)
+    store = ControlStore(places.control, clock.now_us)
+    names = ["heat", "beside", "sends", "alone"]
+    for name in names:
+        outline = msgspec.structs.replace(OUTLINE, flow=name, down=name == "sends")
+        isolation: Isolation = "own" if name == "alone" else "shared"
+        store.apps.submit(Submission(name, f"{name}:flow", "auto", "all", isolation=isolation), outline)
+        store.apps.enter(f"{name}.1", State.RUNNING)
+    heat, alone = store.apps.newest("heat"), store.apps.newest("alone")
+
+    def has(group: str, *flows: str) -> None:
+        (hosted,) = version(1).flows.values()
+        found = {f"{one}.1~1": msgspec.structs.replace(hosted, flow=f"{one}.1") for one in flows}
+        Versions(host.group(group).versions).publish(Version(1, 2, found))
+
+    has("all", "heat", "beside", "sends")
+    has("own-alone.1", "alone")
+    purging = Purging(store, config, clock, lambda: None, Pauses(places, clock))
+    assert [one.instance for one in purging._beside([heat])] == ["beside.1"]
+    assert list(purging._beside([alone])) == []
+    planned = msgspec.structs.replace(purge(DEVICE), runs={"heat.1": 0, "beside.1": 0})
+    stays = "Spark's checkpoint of the query that apps shared before, as long as it has sends.1"
+    assert stays in purging._told(planned)["not_reached"]
+    assert stays not in purging._told(msgspec.structs.replace(planned, runs={"alone.1": 0}))["not_reached"]
+    host.share_anew()
+    replaying = msgspec.structs.replace(planned, step="replaying", runs={"heat.1": 1, "beside.1": 1})
+    assert stays in purging._told(replaying)["not_reached"]
+    assert purging._waits_for(replaying) == []  # the app that sends has it, perhaps for years
+    gone = "the query that apps shared before has still to go, with what it keeps"
+    for flows in (("heat",), ()):
+        has("all", *flows)
+        purging = Purging(store, config, clock, lambda: None, Pauses(places, clock))
+        assert purging._waits_for(replaying) == [gone]
+        assert stays not in purging._told(replaying)["not_reached"]
+    shutil.rmtree(host.group("all").folder)
+    assert purging._waits_for(replaying) == []
     store.close()
 
 

@@ -218,8 +218,8 @@ class Purging:
             left.append(f"the disk of {purge.device}, until it is heard of and has removed what it holds")
         is_before = purge.step not in ("replaying", "done")
         groups = HostPlaces(self._places.spark).shared() if is_before else self._former()
-        sharing = self._in_queries(groups) - purge.runs.keys() if self._shares(purge) else set()
-        if sharing:
+        sharing = self._in_queries(groups) - purge.runs.keys()
+        if sharing and (self._shares(purge) or not is_before):
             said = "Spark's checkpoint of the query that apps shared before, as long as it has"
             left.append(f"{said} {', '.join(sorted(sharing))}")
         if self._config.tables.store:
