@@ -19,7 +19,7 @@ from geartrain.adapters.mqtt import AiomqttNet, MqttConnection
 from geartrain.errors import DeniedError, HungUpError, NetError
 from geartrain.ports.net import Incoming, Net
 from geartrain_cloud.certs import SERVER, Fleet
-from tests.adapters.scripted_broker import CONNECT, DISCONNECT, ScriptedBroker, scripted
+from tests.adapters.scripted_broker import CONNECT, DISCONNECT, SUBSCRIBE, ScriptedBroker, scripted
 from tests.waiting import WAIT_S
 
 WINDOW = 4
@@ -112,9 +112,10 @@ def test_a_broker_that_is_not_available_denies_nobody() -> None:
 def test_silent_broker_is_given_up_and_its_socket_closed() -> None:
     async def test(broker: ScriptedBroker) -> None:
         start = time.monotonic()
-        with pytest.raises(NetError, match="timed out"):
+        with pytest.raises(NetError, match="timed out") as caught:
             async with net_of(broker, reply_timeout_s=0.2).connect("agent"):
                 raise AssertionError
+        assert type(caught.value) is NetError
         assert time.monotonic() - start < 5
         await broker.closed.wait()
 
@@ -254,10 +255,23 @@ def test_refused_subscription_is_an_error_and_the_connection_lives() -> None:
 def test_subscription_that_is_not_answered_breaks_the_connection() -> None:
     async def test(broker: ScriptedBroker) -> None:
         async with net_of(broker, reply_timeout_s=0.2).connect("agent") as connection:
-            with pytest.raises(NetError, match=r"subscribing to a failed: .*timed out"):
+            with pytest.raises(NetError, match=r"subscribing to a failed: .*timed out") as caught:
                 await connection.subscribe("a")
+            assert type(caught.value) is NetError
             await fails(connection, "subscribing to a failed")
         await broker.closed.wait()
+
+    run(test, suback=None)
+
+
+def test_broker_that_hangs_up_on_a_subscription_is_told_from_one_that_is_away() -> None:
+    async def test(broker: ScriptedBroker) -> None:
+        async with net_of(broker, reply_timeout_s=0.5).connect("agent") as connection:
+            subscribing = asyncio.create_task(connection.subscribe("a"))
+            await until(lambda: broker.seen[-1][0] == SUBSCRIBE)
+            broker.cut()
+            with pytest.raises(HungUpError, match="the connection was lost"):
+                await subscribing
 
     run(test, suback=None)
 

@@ -162,10 +162,11 @@ class AiomqttNet:
             opening.add_done_callback(lambda task: _close_late(client, task))
             raise
         except (aiomqtt.MqttError, OSError, ValueError) as error:
+            was_closed = client.was_closed  # by the other side, before we do it
             client.hang_up()
-            raise self._not_connected(client, error) from None
+            raise self._not_connected(client, error, was_closed=was_closed) from None
 
-    def _not_connected(self, client: _Client, error: Exception) -> NetError:
+    def _not_connected(self, client: _Client, error: Exception, *, was_closed: bool) -> NetError:
         """Why there is no connection: a `DeniedError` only by what the broker, or TLS, has said.
 
         A broker that hangs up says nothing: it may be about to restart. That is a `HungUpError`.
@@ -185,7 +186,7 @@ class AiomqttNet:
                 )
                 return NetError(f"{said}{error}: {advice}")
             return DeniedError(f"{said}{error}: see whether `ca` and the address are those of the broker")
-        return (HungUpError if client.was_closed and code is None else NetError)(f"{said}{error}")
+        return (HungUpError if was_closed and code is None else NetError)(f"{said}{error}")
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -231,8 +232,9 @@ class MqttConnection:
         try:
             granted = await self._client.subscribe(topic_filter, qos=1)
         except (aiomqtt.MqttError, ValueError) as error:
+            was_closed = self._client.was_closed
             broken = self._break(f"subscribing to {topic_filter} failed: {error}")
-            raise (HungUpError(str(broken)) if self._client.was_closed else broken) from None
+            raise (HungUpError(str(broken)) if was_closed else broken) from None
         for code in granted:
             # MQTT 3.1.1 knows one refusal, 0x80, which aiomqtt hands over like a granted QoS.
             if (code if isinstance(code, int) else code.value) >= 0x80:
