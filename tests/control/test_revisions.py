@@ -18,6 +18,7 @@ from geartrain import Flow, Table
 from geartrain.control.codec import encode_reported
 from geartrain.control.states import MIGRATES, NOTES, OTHER_STEPS, AppReport, AppState, Reported
 from geartrain.errors import PlacementError
+from geartrain.fleet.selectors import CLOUD_DEVICE, IN_CLOUD
 from geartrain.graph.graph import Graph
 from geartrain.graph.without import without
 from geartrain.revision import Change, Revision
@@ -45,6 +46,7 @@ from geartrain_cloud.control_store.model import (
     State,
     Submission,
 )
+from geartrain_cloud.control_store.sources import has
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform.places import read_report, write_report
@@ -143,6 +145,50 @@ def test_the_next_revision_waits_beside_the_one_that_runs_until_the_log_is_told(
     store.apps.cross("heat.1")  # there is nothing to tell any more
     assert store.apps.newest("heat") == second
     assert store.apps.codes(living=True) == {"a" * 64, "c" * 64}
+
+
+def test_sources_that_come_are_for_the_devices_that_their_selectors_match(store: ControlStore) -> None:
+    """The platform's own device is told of the app once it has a source there, and of nothing before."""
+
+    def told(device: str) -> list[tuple[int, dict[str, bool]]]:
+        apps = state_of(store, device).apps
+        given = [json.loads(app.options)["sources"] for app in apps]
+        found = [{source: one["enabled"] for source, one in told.items() if "enabled" in one} for told in given]
+        return [(app.number, one) for app, one in zip(apps, found, strict=True)]
+
+    store.devices.label("d1", {"kind": "gate"})
+    first = running(store)
+    more = [*SOURCES, SourceOutline("doors", False, "kind=gate"), SourceOutline("tides", False, IN_CLOUD)]
+    other = planned(first, "b")
+    store.apps.plan("heat", replace(other, outline=replace(other.outline, sources=more, crosses=True)))
+    store.apps.cross("heat.1")
+    assert {one: told(one) for one in ("d1", "d2", CLOUD_DEVICE)} == {
+        "d1": [(1, {})],
+        "d2": [(1, {})],
+        CLOUD_DEVICE: [],
+    }
+    now = store.apps.newest("heat")
+    lacks = store.desired.lacking("heat.1")
+    assert {one: has(now, one, lacks.get(one, ())) for one in store.desired.assigned("heat.1")} == {
+        "d1": ("readings", "doors"),
+        "d2": ("readings",),
+        CLOUD_DEVICE: ("tides",),
+    }
+    serial = store.devices.get(CLOUD_DEVICE).serial
+    store.apps.apply_cuts("heat.1")
+    assert store.devices.get(CLOUD_DEVICE).serial > serial
+    assert {one: told(one) for one in ("d1", "d2", CLOUD_DEVICE)} == {
+        "d1": [(2, {"doors": True, "tides": False})],
+        "d2": [(2, {"doors": False, "tides": False})],
+        CLOUD_DEVICE: [(2, {"doors": False, "readings": False, "tides": True})],
+    }
+    # What comes later finds devices as they are labelled then; what they lack stays so.
+    store.devices.label("d2", {"kind": "gate"})
+    last = planned(store.apps.newest("heat"), "c")
+    bells = [*more, SourceOutline("bells", False, "kind=gate")]
+    store.apps.plan("heat", replace(last, outline=replace(last.outline, sources=bells, crosses=True)))
+    store.apps.cross("heat.1")
+    assert store.desired.lacking("heat.1")["d2"] == ("doors", "tides")
 
 
 def test_devices_are_told_of_other_steps_once_these_are_in_force(store: ControlStore) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from geartrain import Flow, Table
+from geartrain.operators.source import on_device
 from geartrain.planning import Plan, make_plan
 from geartrain.records.event_time import SECOND_US
 from geartrain.testing import TestingSource
@@ -32,16 +33,18 @@ from tests.edge.test_other_steps import (
 DOORS = 50
 
 
-def with_doors() -> Plan:
-    """The first revision, and a second source whose high records have a channel of their own."""
+def with_doors(devices: str = "all") -> Plan:
+    """The first revision, and a second source whose high records have a channel of their own; devices: for
+    which it is, as the plan is of one without labels.
+    """
     given = [(number * SECOND_US, Reading(f"s{number % 3}", number % 10)) for number in range(ROWS)]
     opened = [(number * SECOND_US, Reading(f"d{number % 2}", number % 7)) for number in range(DOORS)]
     flow = Flow("fleet")
     readings = flow.source("readings", TestingSource(items=given), out=Reading, partitioned_by="sensor")
     readings.key_by("sensor").process("sums", Sums(), out=Sum).sink("each", Table("each"))
-    doors = flow.source("doors", TestingSource(items=opened), out=Reading)
+    doors = flow.source("doors", TestingSource(items=opened), out=Reading, devices=devices)
     doors.filter(is_high, name="wide").sink("doors_table", Table("doors"))
-    return make_plan(flow.graph(), "edge")
+    return make_plan(on_device(flow.graph(), "d1", {}), "edge")
 
 
 THEN = with_doors()
@@ -84,6 +87,16 @@ def test_it_is_read_from_its_beginning_and_the_others_go_on(tmp_path: Path) -> N
 def test_a_kill_at_any_write_around_it_changes_nothing(tmp_path: Path, after: bool) -> None:
     for ingest in killed_at_each_write(tmp_path, FIRST, THEN, 30, after=after):
         check(ingest)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_device_that_it_is_not_for_goes_over_and_has_nothing_of_it(tmp_path: Path, after: bool) -> None:
+    for ingest in killed_at_each_write(tmp_path, FIRST, with_doors("kind=gate"), 30, after=after):
+        assert sums_of(ingest) == expected([ROWS], [1])
+        assert ingest.rows["wide"] == []
+        assert [number for number, _ in ingest.crossings] == [1]
+        assert ingest.positions.keys() == {("readings", "d1/readings")}
+        assert "doors" not in ingest.sources
 
 
 def check_gone(ingest: NaiveIngest) -> None:

@@ -1,6 +1,6 @@
-"""A platform whose devices get a source by an update while they send, and lose it by another; with Spark.
+"""A platform whose devices get sources by an update while they send, and lose some by another; with Spark.
 
-The agent of one device is killed as it goes over. The tables are compared with what plain Python makes of the
+One is for all devices, one for some, and one for the platform's own, which has nothing else of the app. The agent of one device is killed as it goes over. The tables are compared with what plain Python makes of the
 lines of the files.
 """
 
@@ -27,6 +27,15 @@ MORE = (
     'doors = flow.source("doors", Growing(path="DOORS"), out=Reading)\n'
     'doors.filter(lambda r: r.value > 50, name="wide").sink("w", Table("wide"))\n'
     'doors.key_by("sensor").process("ever", Sums(), out=Sum).sink("e", Table("ever"))\n'
+)
+# One for a single device, and one that stands in the data centre.
+SOME = (
+    'bells = flow.source("bells", Growing(path="DOORS"), out=Reading, devices="d1")\n'
+    'bells.filter(lambda r: r.value > 50, name="rung").sink("r", Table("rung"))\n'
+)
+CLOUD = (
+    'tides = flow.source("tides", Growing(path="DOORS"), out=Reading).at("cloud")\n'
+    'tides.filter(lambda r: r.value > 50, name="high_tides").sink("t", Table("tides"))\n'
 )
 
 
@@ -60,7 +69,7 @@ def test_devices_get_a_source_more_and_read_it_from_its_beginning(
         client = client_of(state)
         world.submit("sums")
         world.grow(100)
-        world.install(LIVE + MORE.replace("DOORS", str(doors)))
+        world.install(LIVE + (MORE + SOME + CLOUD).replace("DOORS", str(doors)))
         said = " ".join(gear(state, "update", "meadow", project, "--dry-run").split())
         assert "doors attached" in said
         with world.growing():
@@ -74,12 +83,15 @@ def test_devices_get_a_source_more_and_read_it_from_its_beginning(
         until(lambda: rows(client, "each") == each, "all readings are in their table")
         wide = sorted(2 * [one for one in opened if one[1] > 50])  # both devices read the file
         until(lambda: rows(client, "wide") == wide, "all doors are in their table")
+        for table in ("rung", "tides"):  # one device alone reads it
+            once = sorted(one for one in opened if one[1] > 50)
+            until(lambda: rows(client, table) == once, f"all are in table {table}")  # noqa: B023
         # In order of time, so that the last record waits for one behind it; both devices give equal ones.
         ever = sorted(sums([one for one in opened[:-1] for _ in DEVICES]))
         until(lambda: rows(client, "ever") == ever, "all doors were counted")
         sources = {one["source"]: one["clock_us"] for one in client.get("/apps/meadow")["clocks"]}
-        assert sources.keys() == {"readings", "doors"}
-        world.install(LIVE)
+        assert sources.keys() == {"readings", "doors", "bells", "tides"}
+        world.install(LIVE + CLOUD.replace("DOORS", str(doors)))
         with world.growing():
             gear(state, "update", "meadow", project, "--timeout", "10m")
         until(lambda: client.get("/apps/meadow")["crossing"] is None, "all have gone over once more")
@@ -87,7 +99,10 @@ def test_devices_get_a_source_more_and_read_it_from_its_beginning(
         each = sorted(row for name in DEVICES for row in sums(world.records[name]))
         until(lambda: rows(client, "each") == each, "all readings are in their table, without the doors")
         assert rows(client, "wide") == wide
-        assert {one["source"] for one in client.get("/apps/meadow")["clocks"]} == {"readings"}
+        assert {one["source"] for one in client.get("/apps/meadow")["clocks"]} == {"readings", "tides"}
+        with doors.open("a") as more:
+            more.write("door9 99\n")
+        until(lambda: rows(client, "tides") == sorted([*once, ("door9", 99)]), "the last is in its table")
         world.install(LIVE + MORE.replace("DOORS", str(doors)))
         with pytest.raises(AssertionError, match="source doors has gone from the app, and does not come"):
             gear(state, "update", "meadow", project, "--dry-run")

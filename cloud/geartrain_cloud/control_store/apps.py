@@ -343,6 +343,8 @@ class Apps:
                     "with gear rollback"
                 )
             outline = with_since(planned.outline, found.outline, planned.number)
+            if has_cloud_sources(outline):
+                self._devices.have_cloud()
             self._revisions.plan(replace(planned, outline=outline))
         return found
 
@@ -419,6 +421,9 @@ class Apps:
                 ),
             )
             self._reports.drop(instance)
+            came = {source.id for source in following.outline.sources if source.since == following.number}
+            if came:
+                self._desired.bring_sources(self._get(instance), came, self._devices.every())
             if following.outline.crosses:
                 self._cut_changes.note(CutChange(instance, following.number, {}))
             elif (waiting := self._cut_changes.of(instance)) and waiting.number < following.number:

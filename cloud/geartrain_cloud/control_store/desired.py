@@ -6,18 +6,24 @@ serial goes up whenever what it is to run changes, and only then. One serial has
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
 
 from geartrain.control.limits import LANE_LIMITS
-from geartrain.fleet.selectors import parse_selector
+from geartrain.fleet.selectors import CLOUD_DEVICE, parse_selector
 from geartrain_cloud.control_store.database import ControlDatabase, as_text, from_row
 from geartrain_cloud.control_store.errors import ConflictError
 from geartrain_cloud.control_store.model import CutRule, Device, Instance, State, Wanted
 from geartrain_cloud.control_store.revisions import Revisions
-from geartrain_cloud.control_store.sources import after_label, not_for, on_device, takes_part
+from geartrain_cloud.control_store.sources import (
+    after_label,
+    has_cloud_sources,
+    not_for,
+    on_device,
+    takes_part,
+)
 
 PURGES_MAX = 10_000
 """Purged instances that a device has not been told of; a purge that needs more is refused."""
@@ -82,6 +88,24 @@ class Desired:
                         (as_text(lacks), instance.instance, device.device),
                     )
                     self.tell(device.device)
+
+    def bring_sources(self, instance: Instance, new: Set[str], devices: Iterable[Device]) -> None:
+        """Settle for which devices the sources `new` are, with which the instance goes over to a revision. A
+        device that has something to do for it only from now on gets it.
+        """
+        selector, held = parse_selector(instance.selector), self.lacking(instance.instance)
+        with self._database.change() as database:
+            there = self.assigned(instance.instance)
+            for device in devices:
+                if there.get(device.device) == "wanted":
+                    without = new & set(not_for(instance.outline, device))
+                    lacks = sorted({*held.get(device.device, ()), *without})
+                    database.execute(
+                        "UPDATE assignments SET lacks = ? WHERE instance = ? AND device = ?",
+                        (as_text(lacks), instance.instance, device.device),
+                    )
+                elif takes_part(instance.outline, selector, device):
+                    self.assign(instance, [device])
 
     def cut(self, instance: str, cuts: Mapping[str, str]) -> None:
         """Give devices that run the instance other cuts, "" for the app's own."""
@@ -268,12 +292,14 @@ class Desired:
             (device,),
         )
         told = Revisions(self._database).told
-        return [
-            (
-                on_device(told(from_row(Instance, row), device), device, msgspec.json.decode(lacks)),
-                state == "draining",
-            )
+        found = [
+            (told(from_row(Instance, row), device), msgspec.json.decode(lacks), state == "draining")
             for *row, lacks, state in rows
+        ]
+        return [
+            (on_device(one, device, lacks), draining)
+            for one, lacks, draining in found
+            if device != CLOUD_DEVICE or has_cloud_sources(one.outline)  # the first may come with what follows
         ]
 
     def purged_on(self, device: str) -> list[str]:

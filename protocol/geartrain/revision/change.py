@@ -244,10 +244,6 @@ def _unfit_sources(old: Revision, new: Revision) -> list[str]:
         waits, why = _readers_in_both(source.id, new, old), ""
         if source.bounded or all(one.bounded for one in old.sources):
             why = "it or all others come to an end: submit a flow with this source as an app of its own"
-        elif source.devices == IN_CLOUD:
-            why = "it is read in the data centre: submit a flow with this source as an app of its own"
-        elif source.devices:
-            why = "it is for some devices alone: leave its devices= out, or submit it as an app of its own"
         elif _downward(new):
             why = "the flow sends to devices: kill it, and submit the flow"
         elif waits:
@@ -265,8 +261,8 @@ def _unfit_to_go(old: Revision, new: Revision) -> list[str]:
         reads, why = _readers_in_both(source.id, old, new), ""
         if all(one.bounded for one in new.sources):
             why = f"all that would stay come to an end: {_LEAVE}"
-        elif source.devices == IN_CLOUD:
-            why = f"it is read in the data centre: {_LEAVE}"
+        elif source.devices == IN_CLOUD and all(one.devices != IN_CLOUD for one in new.sources):
+            why = f"it is the last one in the data centre: {_LEAVE}"
         elif _downward(old):
             why = f"the flow sends to devices: {_LEAVE}"
         elif reads:
