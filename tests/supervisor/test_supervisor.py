@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -99,6 +101,18 @@ def test_who_ends_by_itself_is_told_with_the_last_line_that_it_said(
     )
     until(lambda: child.restarts == 1, supervisor)
     assert supervisor.happenings == ["dummy ended with 1 and is started again (1): no such package"]
+
+
+def test_a_full_disk_is_named_where_a_process_had_no_room_to_say_so(
+    supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`gear up` said only that control had ended with 1, again and again: its log was empty."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=4096))
+    child = started(supervisor, spec(tmp_path, "raise SystemExit(1)"))
+    until(lambda: child.restarts == 1, supervisor)
+    assert supervisor.happenings == [
+        f"dummy ended with 1 and is started again (1): the disk of {child.spec.log.parent} is full: make room"
+    ]
 
 
 def test_what_ignores_sigterm_is_killed_with_its_group(supervisor: Supervisor, tmp_path: Path) -> None:

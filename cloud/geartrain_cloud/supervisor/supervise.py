@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import signal
 import time
 from collections.abc import Iterable, Sequence
@@ -36,6 +37,8 @@ KILL_S = 30.0
 """How long the system may take to end a process that was killed."""
 REFUSED_S = 15.0
 """After how long a process that has refused its configuration is tried again: it may be right now."""
+FREE_MIN = 1 << 20
+"""Bytes: with less free, a disk counts as full where a process has ended."""
 
 
 class Supervisor:
@@ -132,7 +135,7 @@ class Supervisor:
         self._publish()
 
     def _judge(self, child: Child, code: int) -> None:
-        said = " ".join(last_lines(child.spec.log, 1).split())
+        said = _last_words(child.spec.log)
         if code in (CONFIGURATION_ERROR, ALARM):
             child.state, child.why = ChildState.FAILED, said
             child.start_at_s = time.monotonic() + REFUSED_S if code == CONFIGURATION_ERROR else math.inf
@@ -162,6 +165,18 @@ class Supervisor:
             write_private(path, json.dumps(state, indent=1) + "\n")
         except OSError as error:
             raise unwritable(path, error) from None
+
+
+def _last_words(log: Path) -> str:
+    """The last line of a log; what has no room to write its reason ends without a word."""
+    said = " ".join(last_lines(log, 1).split())
+    try:
+        full = shutil.disk_usage(log.parent).free < FREE_MIN
+    except OSError:
+        full = False
+    if not full:
+        return said
+    return f"the disk of {log.parent} is full: make room" + (f"; {said}" if said != EMPTY else "")
 
 
 def _all_end(children: Sequence[Child], within_s: float) -> bool:
