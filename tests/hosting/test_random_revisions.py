@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.hosting.in_process import Seen, check_flow
 
-FLOWS = 12
+FLOWS = 13
 
 
 def test_each_record_is_run_by_the_revision_of_its_place_in_the_log(tmp_path: Path) -> None:

@@ -314,6 +314,11 @@ def pair(left: Any, right: Any) -> Reading:
     return Reading(left.key, left.n * 31 + right.n, left.x + right.x, right.note)
 
 
+def told(r: Any) -> Reading:
+    """All of a result that does not depend on where its window lies, so that any step can follow it."""
+    return Reading(r.key, r.n, -1.0 if r.x is None else r.x, f"{r.note!r} {r.top}")
+
+
 def look_up(value: Any, table: Mapping[Any, Any]) -> Reading:
     """Reads the whole table, in its order; raises for n = 9."""
     if value.n == 9:

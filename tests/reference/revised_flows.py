@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from geartrain import Flow, Table
-from geartrain.declarations.windows import Session, Sliding, Tumbling
+from geartrain.declarations.windows import EveryRecords, EveryTime, Global, Session, Sliding, Tumbling
 from geartrain.graph.graph import Graph
 from geartrain.planning import Plan, make_plan
 from geartrain.revision import Change, Revision, change_of, revision_of
 from tests.reference import data, records, summaries
+from tests.reference.calendars import CALENDARS
 from tests.reference.flows import Ordered, Unordered
 from tests.reference.records import Reading
 from tests.reference.steps import us
@@ -29,12 +30,18 @@ TRIES_MAX = 50
 _GOES_BACK, _NEAR = 0.3, 0.8
 """Of a local flow: how likely it goes back, and a step is keyed as its sources are, near to them."""
 
-KEYS: Sequence[Any] = ("key", "key", records.int_key, records.bool_key)
-WINDOWS: Sequence[Any] = (Tumbling(10), Tumbling(7, 3), Sliding(12, 5, 1), Session(4))
+KEYS: Sequence[Any] = ("key", "key", records.int_key, records.bool_key, records.pair_key)
+SHARED: Sequence[Any] = (Tumbling(10), Tumbling(7, 3), Sliding(12, 5, 1), Sliding(4, 9), Global(), *CALENDARS)
+WINDOWS: Sequence[Any] = (*SHARED, Session(4), Session(30))
+EARLIES: Sequence[Any] = (None, None, EveryRecords(1), EveryRecords(3), EveryTime(2), EveryTime(5))
+TTLS: Sequence[int | None] = (None, None, 1, 5, 24)
+INTERVALS: Sequence[tuple[int, int]] = ((0, 0), (-5, 5), (2, 20))
 PLAIN: Mapping[str, Sequence[Any]] = {
     "map": (records.grow, records.shift, records.rekey),
     "filter": (records.odd, records.small),
     "flat_map": (records.spread,),
+    "iterate": (records.done, None),
+    "log": (1, 3),
 }
 TASKS: Sequence[Any] = (
     *(records.Running(every=n) for n in (1, 2, 3)),
@@ -54,12 +61,18 @@ FOLDS: Sequence[Any] = (
     (summaries.no_total, summaries.add_up, summaries.show),
     (summaries.Log, summaries.write_down, summaries.read_out),
 )
-KEYED = ("task", "task", "reduce", "fold", "window_reduce", "window_fold", "join", "broadcast")
+KEYED = (
+    *("task", "task", "reduce", "fold", "window_reduce", "window_fold", "join", "window_join", "broadcast"),
+    *("aggregate", "window_aggregate", "window_aggregate"),
+)
+PAIRED = ("join", "window_join", "broadcast")
 
 
 @dataclass(frozen=True)
 class Node:
-    """A step with its key and its sink: what it does, what it reads, and what it is given."""
+    """A step with its key and its sink: what it does, what it reads, and what it is given. ttl: how long a
+    task keeps a key, in microseconds.
+    """
 
     name: str
     verb: str
@@ -67,6 +80,7 @@ class Node:
     given: Any = None
     key: Any = "key"
     window: Any = None
+    ttl: int | None = None
     shown: bool = True
 
 
@@ -188,15 +202,16 @@ class _Drawn:
     def node(self, nodes: Sequence[Node]) -> Node:
         """One more, behind those that there are."""
         rng = self._rng
-        verb = rng.choice(("map", "filter", "flat_map", "merge", *KEYED, *KEYED))
+        verb = rng.choice((*PLAIN, "merge", *KEYED, *KEYED))
         plain = [node.name for node in nodes if node.verb in PLAIN]
         all_of = [*self.here, *(node.name for node in nodes)]
-        choices = [*self.here, *plain] if verb in ("join", "broadcast") else all_of
+        choices = [*self.here, *plain] if verb in PAIRED else all_of
         if self._local and rng.random() < _NEAR:
             choices = [*self.here, *plain]
-        above = tuple(rng.choice(choices[-5:]) for _ in range(1 + (verb in ("merge", "join", "broadcast"))))
+        above = tuple(rng.choice(choices[-5:]) for _ in range(1 + (verb in ("merge", *PAIRED))))
         self._made += 1
-        node = Node(f"{verb}{self._made}", verb, above, shown=rng.random() < 0.7)
+        ttl = rng.choice(TTLS) if verb == "task" else None
+        node = Node(f"{verb}{self._made}", verb, above, ttl=ttl, shown=rng.random() < 0.7)
         return self._given(node)
 
     def _given(self, node: Node) -> Node:
@@ -209,10 +224,33 @@ class _Drawn:
         elif node.verb in ("fold", "window_fold"):
             given = rng.choice(FOLDS)
         elif node.verb == "join":
-            given = rng.choice(((0, 0), (-5, 5), (2, 20)))
+            given = *rng.choice(INTERVALS), rng.choice(("inner", "left"))
         window = rng.choice(WINDOWS) if node.verb.startswith("window") else None
+        if node.verb == "window_join":
+            window = rng.choice(SHARED)
+            given = "inner" if isinstance(window, Global | Sliding) else rng.choice(("inner", "left"))
         key = "key" if self._local and rng.random() < _NEAR else rng.choice(KEYS)
+        if node.verb.endswith("aggregate"):
+            given = self._aggregates(key, node.verb)
         return replace(node, given=given, key=key, window=window)
+
+    def _aggregates(self, key: Any, verb: str) -> dict[str, Any]:
+        """What an aggregate computes, and when a window gives results before its end: only where it reads
+        what an `order` lets go, which is behind the clock.
+        """
+        rng = self._rng
+        given = {
+            "n": rng.choice(summaries.NUMBERS),
+            "x": rng.choice(summaries.SIZES),
+            "note": rng.choice(summaries.NOTES),
+            "top": rng.choice(summaries.TOPS),
+        }
+        if key != "key":
+            given["key"] = summaries.KEY
+        early = rng.choice(EARLIES) if verb == "window_aggregate" else None
+        if early is not None and self.loose:
+            given["early"] = early
+        return given
 
     def changed(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         """One change."""
@@ -249,7 +287,8 @@ class _Drawn:
             chain: Sequence[type] = next((one for one in CHAINS if type(node.given) in one), ())
             later = chain[chain.index(type(node.given)) :] if chain else (type(node.given),)
             same = [task for task in TASKS if type(task) in later]
-            return replace(node, given=self._rng.choice(same))
+            ttl = self._rng.choice((node.ttl, node.ttl, *TTLS))
+            return replace(node, given=self._rng.choice(same), ttl=ttl)
         return self._given(node) if node.verb in PLAIN else node
 
     def _without(self, nodes: tuple[Node, ...], gone: Node) -> tuple[Node, ...]:
@@ -349,9 +388,29 @@ def _reduce(node: Node, above: Sequence[Any]) -> Any:
 
 
 def _join(node: Node, above: Sequence[Any]) -> Any:
-    left, right = (_keyed(node, stream, port) for port, stream in enumerate(above))
-    after, before = node.given
-    return left.join(node.name, right, records.pair, lower=us(after), upper=us(before), how="inner")
+    left, right = (_keyed(replace(node, window=None), stream, port) for port, stream in enumerate(above))
+    if node.window is not None:
+        return left.join(node.name, right, records.pair, within=node.window, how=node.given)
+    after, before, how = node.given
+    return left.join(node.name, right, records.pair, lower=us(after), upper=us(before), how=how)
+
+
+def _task(node: Node, above: Sequence[Any]) -> Any:
+    ttl = None if node.ttl is None else us(node.ttl)
+    return _keyed(node, above[0]).process(node.name, node.given, ttl=ttl)
+
+
+def _aggregate(node: Node, above: Sequence[Any]) -> Any:
+    """Behind it its results become records that any step can follow."""
+    out: Any = summaries.Rolling if node.window is None else summaries.Summary
+    if isinstance(node.window, Global):
+        out = summaries.Everything
+    made = _keyed(node, above[0]).aggregate(node.name, out=out, **node.given)
+    return made.map(records.told, name=f"{node.name}_told")
+
+
+def _iterate(node: Node, above: Sequence[Any]) -> Any:
+    return above[0].iterate(node.name, records.halve, until=node.given, rounds_max=2)
 
 
 _MAKERS: Mapping[str, Any] = {
@@ -359,11 +418,16 @@ _MAKERS: Mapping[str, Any] = {
     "filter": lambda node, above: above[0].filter(node.given, name=node.name),
     "flat_map": lambda node, above: above[0].flat_map(node.given, name=node.name),
     "merge": lambda node, above: above[0].merge(node.name, above[1]),
-    "task": lambda node, above: _keyed(node, above[0]).process(node.name, node.given),
+    "iterate": _iterate,
+    "log": lambda node, above: above[0].log(node.name, every=node.given),
+    "task": _task,
     "reduce": _reduce,
     "window_reduce": _reduce,
     "fold": _fold,
     "window_fold": _fold,
     "join": _join,
+    "window_join": _join,
+    "aggregate": _aggregate,
+    "window_aggregate": _aggregate,
     "broadcast": lambda node, above: above[0].broadcast(node.name, above[1], records.look_up, key="key"),
 }

@@ -13,6 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from geartrain.graph.graph import Graph, Step
 from geartrain.records.keys import encode_key
 from tests.reference.interpreter import FAMILIES, born
@@ -151,23 +153,37 @@ def lived(step: Step, life: Life, above: list[list[Row]], clock: int, answer: An
         rows += more
     found = Answer({}, Counter(), Counter())
     whole = FAMILIES[type(step.operator).__name__](step, life.inputs, found)
-    rows = [row for row in whole if _has_left(step, row.name, row.time, clock)]
+    pairs = _pairs(step, life.inputs)
+    rows = [row for row in whole if row.path in pairs or _has_left(step, row.name, row.time, clock)]
     left = Counter(row.order for row in rows)
     fresh, seen = [], Counter[Any]()
     for row in rows:
         seen[row.order] += 1
         if seen[row.order] > life.rows[row.order]:
             fresh.append(row)
-    letters = Counter({one: n for one, n in found.dead.items() if _has_left(step, one[2], one[1], clock)})
+    letters = Counter(
+        {one: n for one, n in found.dead.items() if one[4] in pairs or _has_left(step, one[2], one[1], clock)}
+    )
     answer.dead += letters - life.letters
     life.rows, life.letters = left, letters
     return fresh
 
 
+def _pairs(step: Step, inputs: list[list[Row]]) -> Collection[bytes]:
+    """The paths of what a join that waits for records without any makes of two: it leaves at once."""
+    if getattr(step.operator, "how", "") != "left":
+        return ()
+    operator: Any = step.operator
+    inner, found = replace(step, operator=replace(operator, how="inner")), Answer({}, Counter(), Counter())
+    rows = FAMILIES[type(operator).__name__](inner, inputs, found)
+    return {row.path for row in rows} | {letter[4] for letter in found.dead}
+
+
 def _has_left(step: Step, name: str, time: int, clock: int) -> bool:
     """Whether a result of this origin and time has left a step whose clock is so far."""
     kind = step.operator.kind
-    is_held = kind in ("order", "broadcast") or (name == step.id and kind in WINDOWS)
+    waits = kind in WINDOWS or getattr(step.operator, "how", "") == "left"
+    is_held = kind in ("order", "broadcast") or (name == step.id and waits)
     return not is_held or time < clock  # a window ends one microsecond after its result
 
 
@@ -177,9 +193,8 @@ def _walked(step: Step, life: Life, rows: list[Row], clock: int, answer: Answer)
     fresh = {encode_key(records[0].key): records for records in by_key(rows)}
     for key, records in fresh.items():
         life.walks.setdefault(key, Walk(step, records[0].key, answer))
-    for walk in life.walks.values():
-        walk.go_on(answer)
-    found = [
-        row for key, walk in life.walks.items() for row in walk.over(fresh.get(key, []), operator.task, clock)
-    ]
+    found: list[Row] = []
+    for key, walk in life.walks.items():
+        walk.go_on_as(operator, answer)
+        found += walk.over(fresh.get(key, []), clock)
     return conform(step.id, step.out, found, answer)

@@ -61,31 +61,25 @@ class Walk:
         operator: Any = step.operator
         self._step, self._key, self._answer, self._task = step, key, answer, operator.task
         self._path = encode_key(key)
-        self._ttl: int | None = getattr(operator, "ttl_us", None)
+        self._timed: bool = operator.timed
+        self._ttl: int | None = operator.ttl_us
         given = getattr(operator, "initial", None) or {}
         self._initial = next((s for k, s in given.items() if encode_key(k) == self._path), None)
         self._fired: Counter[int] = Counter()
         self._rows: list[Row] = []
         self._forget()
 
-    def go_on(self, answer: Answer) -> None:
-        """Have dead letters of what comes from now on be in another answer."""
-        self._answer = answer
-
     def _forget(self) -> None:
+        self._is_kept = False
         self._touched: int | None = None
         self._timers: set[int] = set()
         self._state = copy.deepcopy(self._initial)
         if self._initial is None and self._task.state is not None:
             self._state = self._task.state()
 
-    def over(self, records: list[Row], task: Any = None, until: int = END_OF_TIME) -> list[Row]:
-        """What these records make, and the timers up to a time; task: what runs from now on, None for as
-        before.
-        """
-        if task is not None and task.state is not self._task.state:
-            self._migrate(task)
-        self._task, self._rows = self._task if task is None else task, []
+    def over(self, records: list[Row], until: int = END_OF_TIME) -> list[Row]:
+        """What these records make, and the timers up to a time."""
+        self._rows = []
         for row in records:
             self._fire(row.time)
             self._expire(row.time)
@@ -95,19 +89,31 @@ class Walk:
             else:
                 self._rows += [row.child(i, value) for i, value in enumerate(out)]
         self._fire(until)
+        self._expire(until)  # for that which runs then may have keys live longer
         return self._rows
+
+    def go_on_as(self, operator: Any, answer: Answer) -> None:
+        """Run under another revision, with dead letters in `answer`. Where the one before noted no times, a
+        key is first touched by its next call.
+        """
+        self._answer = answer
+        if not self._timed:
+            self._touched = None
+        if operator.task.state is not self._task.state:
+            self._migrate(operator.task)
+        self._task, self._ttl, self._timed = operator.task, operator.ttl_us, operator.timed
 
     def _migrate(self, task: Any) -> None:
         """Have the state be that of a task with another one; what cannot be made goes, with its timers."""
-        self._task, state, touched = task, self._state, self._touched
+        self._task, state, kept = task, self._state, self._is_kept
         functions = dict(task.migrate)
         try:
             while type(state) in functions:
                 state = functions.pop(type(state))(state)
             state = normal(task.state, state, STATE_INT_MAX)
         except Exception:
-            touched = None
-        if touched is None:
+            kept = False
+        if not kept:
             self._forget()
         else:
             self._state = state
@@ -146,6 +152,6 @@ class Walk:
                 context.state = normal(self._task.state, context.state, STATE_INT_MAX)
         except Exception:
             return None
-        self._state, self._touched = context.state, time
+        self._state, self._touched, self._is_kept = context.state, time, True
         self._timers |= set(context.timers)
         return context.out
