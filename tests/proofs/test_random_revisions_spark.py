@@ -19,7 +19,7 @@ from tests.reference.revisions import interpret_eras
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
-FLOWS = (17, 42, 63)
+FLOWS = (17, 33, 75)
 """With two or three revisions each, no more shuffles than this, and nothing that a table cannot hold."""
 SHUFFLES_MAX = 2
 """Of the query that flows share."""
