@@ -3,7 +3,8 @@
 The real source, stages and versions run without Spark. Devices answer to what comes down to them. They go
 over to a revision some time after the data centre, as agents do, and to other cuts meanwhile: with what their
 steps have kept. Moves begin only under the revision that the log has brought last. The next one may come
-while a device waits for what it has claimed.
+while a device waits for what it has claimed, or before the log has the cells that leave it; but for cells
+that this revision would drop.
 """
 
 from __future__ import annotations
@@ -59,9 +60,10 @@ Edge = frozenset[str]
 
 @dataclass
 class Standing(Sent):
-    """Nothing that is sent: from this place in the log on, the device stands so."""
+    """Nothing that is sent: from this place in the log on, a device stands so; left: the steps that went."""
 
     stands: Stands = field(default_factory=lambda: Stands(frozenset()))
+    left: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class Follower(Device):
     @property
     def stands(self) -> Stands:
         """As it stands now, with no claim open."""
-        return Stands(self._plan.cut.edge, None, dict(self._ahead))
+        return Stands(self._plan.cut.edge, None, dict(self._ahead), len(self.gone_over))
 
     def _change(self, waiting: list[Plan], how_likely: float) -> Iterator[list[Sent]]:
         if self.revision < self._log.in_force and self._rng.random() < _GOES_OVER:
@@ -115,7 +117,9 @@ class Follower(Device):
         self.moved.update(f"up {wanted.graph[step].operator.kind}" for step in moves.up)
         self.moved.update(f"down {wanted.graph[step].operator.kind}" for step in moves.down)
         self._asked.kept = True
-        self._sent.append(Standing(stands=self.stands))
+        left = before.cut.edge - wanted.cut.edge
+        self.gone_over.append(GoneOver(self.revision, self._positions(), dict(self._marks), left))
+        self._sent.append(Standing(stands=self.stands, left=left))
 
     def _note_ahead(self, steps: Collection[str]) -> None:
         above = self._plan.graph.sources_above()
@@ -126,8 +130,7 @@ class Follower(Device):
         super()._claim(steps, says)
         if says == ASKS:
             after = self._wanted.cut.edge
-            leaves = Moves.of(self._wanted.graph, self._plan.cut.edge, after).up
-            self._asked = Asked(after, bool(leaves))
+            self._asked = Asked(after, self._plan.cut.edge - after)
             self._note_ahead(steps)
             self._sent.append(Standing(stands=replace(self.stands, asked=self._asked)))
 
@@ -157,9 +160,12 @@ class Follower(Device):
             return {at: cell for at, cell in state.items() if at not in (REVISION, NUMBERS)}
 
         self._node.become(plan, made)
-        positions = {(t.step, t.name): t.progress.position for t, _ in self._readers}
-        self.gone_over.append(GoneOver(revision, positions, dict(self._marks)))
+        self.gone_over.append(GoneOver(revision, self._positions(), dict(self._marks)))
         self._plan, self.revision = plan, revision
+        self._sent.append(Standing(stands=self.stands))
+
+    def _positions(self) -> dict[tuple[str, str], int]:
+        return {(t.step, t.name): t.progress.position for t, _ in self._readers}
 
 
 class MovedLog(LiveLog):
@@ -181,10 +187,9 @@ class MovedLog(LiveLog):
             sender.device.loses_spools = self.loses_spools
         self._stands = {sender.name: sender.device.stands for sender in self.senders}  # type: ignore[attr-defined]
         self.stands: list[dict[str, Stands]] = [{} for _ in range(self._last - 1)]
-        self.logged: dict[str, dict[Any, Counter[int]]] = {}
-        self._streams = {c.id: c.stream for stage in flow.stages for c in stage.plan.channels}
-        for plans in versions.plans:
-            self._streams |= {c.id: c.stream for plan in plans.values() for c in plan.channels}
+        self.logged: dict[str, dict[Any, tuple[int, frozenset[str]]]] = {}
+        of_devices = [plan for plans in versions.plans for plan in plans.values()]
+        self._streams = {c.id: (c.stream, frozenset(c.left_out)) for p in of_devices for c in p.channels}
 
     @property
     def is_whole(self) -> bool:
@@ -202,12 +207,15 @@ class MovedLog(LiveLog):
             super().grow(rng)
 
     def _is_calm(self, partition: int) -> bool:
-        """Whether no move is half in the log, but for a claim that waits."""
+        """Whether nothing is on its way that the next revision would drop, and no claim comes behind it."""
         for sender in self.senders:
             if sender.partition != partition:
                 continue
-            said = self._stands[sender.name]
-            if any(isinstance(one, Standing) for one in sender.queued) or (said.asked and said.asked.leaves):
+            asked = self._stands[sender.name].asked
+            leave = set(asked.leaves if asked is not None else ())
+            leave.update(*(one.left for one in sender.queued if isinstance(one, Standing)))
+            comes = any(isinstance(one, Standing) and one.stands.asked for one in sender.queued)
+            if comes or leave & set(self._flow.stages[self.in_force].change.drops):
                 return False
         return True
 
@@ -226,11 +234,13 @@ class MovedLog(LiveLog):
             self._stands[sender.name] = sent.stands
             return None
         if sent.rows is not None and sent.channel not in (STATE, CLAIMS, DEAD_LETTERS, LATE):
-            at = self.logged.setdefault(self._streams[sent.channel], {})
+            stream, left_out = self._streams[sent.channel]
+            at = self.logged.setdefault(stream, {})
             for row in range(len(sent.rows)):
                 origin = sent.rows.origin(row)
                 place = (sent.rows.times[row], origin.name, origin.number, origin.path)
-                at.setdefault(place, Counter())[self.brought[sender.partition]] += 1
+                assert place not in at, "a row was sent twice"
+                at[place] = self.brought[sender.partition], left_out
         return super()._logged(sender, sent)
 
     def boundaries(self) -> Boundaries:

@@ -29,38 +29,43 @@ Place = tuple[int, str, int, bytes]
 
 @dataclass
 class Asked:
-    """A device wants the cells of steps that would come to it by another cut; leaves: whether cells of others
-    are to leave it with that; kept: what became of it.
+    """A device wants the cells of steps that would come to it by another cut; leaves: the
+    steps that are to leave it with that; kept: what became of it.
     """
 
     edge: AbstractSet[str]
-    leaves: bool = False
+    leaves: AbstractSet[str] = frozenset()
     kept: bool = False
 
 
 @dataclass
 class Stands:
     """A device where the log brings a revision: the steps that it runs, the claim that is open, and how far
-    the cells have been that the data centre has or gives: by step, microseconds.
+    the cells have been that the data centre has or gives: by step, microseconds. done: how often it has gone
+    over to anything, as far as the log says.
     """
 
     edge: AbstractSet[str]
     asked: Asked | None = None
     ahead: Mapping[str, int] = field(default_factory=dict)
+    done: int = 0
 
     @property
     def runs(self) -> AbstractSet[str]:
-        """The steps that it runs, those with it that it has got by an open claim."""
-        return self.asked.edge if self.asked is not None and self.asked.kept else self.edge
+        """The steps that it runs, and those that it gets by an open claim."""
+        return self.edge | self.asked.edge if self.asked is not None and self.asked.kept else self.edge
 
 
 @dataclass(frozen=True)
 class GoneOver:
-    """A device has gone over to a revision: where each of its splits stood, and how far its sources were."""
+    """A device has gone over to a revision, or to another cut of it: where each of its splits stood, how far
+    its sources were, and which steps have left it.
+    """
 
     revision: int
     positions: Mapping[tuple[str, str], int]
     marks: Mapping[str, int]
+    left: AbstractSet[str] = frozenset()
 
 
 @dataclass
@@ -68,14 +73,14 @@ class Boundaries:
     """Where everything went over.
 
     clocks: by revision, those of the sources where it ends in the log; stands: by revision, the devices
-    there; gone_over: by device; logged: by stream and place of a record, how often each revision's part of
-    the log has it.
+    there; gone_over: by device; logged: by stream and place of a record, the revision in whose part of the
+    log it is, with the steps that it is not for.
     """
 
     clocks: Sequence[Mapping[str, int]]
     stands: Sequence[Mapping[str, Stands]]
     gone_over: Mapping[str, Sequence[GoneOver]]
-    logged: Mapping[str, Mapping[Place, Counter[int]]]
+    logged: Mapping[str, Mapping[Place, tuple[int, AbstractSet[str]]]]
 
 
 @dataclass(frozen=True)
@@ -84,15 +89,6 @@ class Part:
 
     graph: Graph
     kept: Collection[str]
-
-
-@dataclass
-class _Later:
-    """Rows of a stream of a device that the log brings in a later revision than that which made them."""
-
-    made: int
-    comes: int
-    row: Row
 
 
 def interpret_moved(
@@ -116,8 +112,8 @@ class _Run:
         self.answer = Answer({}, Counter(), Counter())
         self._rows = {device: self._born(device) for device in self._devices}
         self._lives: dict[tuple[str, str], Life] = {}
-        self._made: dict[tuple[str, str], list[Row]] = {}
-        self._later: dict[tuple[str, str], list[_Later]] = {}
+        self._made: dict[tuple[str, str], list[tuple[int, Row]]] = {}
+        """By stream and device, each row with the revision that made it."""
 
     def _born(self, device: str) -> dict[str, list[Row]]:
         """The records of a device's sources."""
@@ -133,22 +129,22 @@ class _Run:
         """Run one."""
         part = self._parts[number - 1]
         self._lives = {at: life for at, life in self._lives.items() if at[0] in part.kept}
-        self._made = {}
         for step in part.graph.steps:
             for place in self._devices if step.id in self._movable else (EVERYWHERE,):
                 rows = self._of_step(step, place, number, part.graph)
-                if step.out is not None:
-                    self._made[step.id, place] = self._in_time(step, place, number, rows, part.graph)
+                self._made.setdefault((step.id, place), []).extend((number, row) for row in rows)
 
     def _of_step(self, step: Step, place: str, number: int, graph: Graph) -> list[Row]:
         if not step.inputs:
             return [row for row in self._rows[place][step.id] if self._read_by(place, step.id, row) == number]
-        above = [self._read(step, one.step, place, number) for one in step.inputs]
+        above = [self._read(step, one.step, place, number, graph) for one in step.inputs]
         if step.out is None:
             self.answer.sinks.setdefault(step.id, []).extend(above[0])
             return []
         if not step.operator.stateful:
             return FAMILIES[type(step.operator).__name__](step, above, self.answer)
+        if place and self._is_passed_over(step.id, place, number):
+            return []
         life = self._lives.setdefault((step.id, place), Life([[] for _ in above]))
         return lived(step, life, above, self._clock(step, place, number, graph), self.answer)
 
@@ -157,47 +153,43 @@ class _Run:
         gone = [o.revision for o in self._at.gone_over[device] if o.positions[source, row.name] <= row.number]
         return max(gone, default=1)
 
-    def _runs(self, number: int, device: str) -> AbstractSet[str]:
-        """The steps that a device runs where the revision behind `number` comes in the log."""
-        return self._at.stands[number - 1][device].runs if number < len(self._parts) else frozenset()
-
-    def _read(self, step: Step, stream: str, place: str, number: int) -> list[Row]:
-        """What a step gets of a stream."""
+    def _read(self, step: Step, stream: str, place: str, number: int, graph: Graph) -> list[Row]:
+        """What a step gets of a stream: what the log brings for it while the revision is in force; and what
+        stays where it was made, on a device or in the data centre.
+        """
         if stream not in self._movable:
-            return self._made[stream, EVERYWHERE]
-        found = list[Row]()
-        for device in [place] if place else self._devices:
-            on_device = step.id in self._runs(number, device)
-            for one in self._later.get((stream, device), ()):
-                if one.comes == number and step.id not in self._runs(one.made, device):
-                    found.append(one.row)
-            found += self._made[stream, device]
-            if on_device:
-                found += [o.row for o in self._later.get((stream, device), ()) if o.made == number]
-        return found
+            return [row for made, row in self._made[stream, EVERYWHERE] if made == number]
+        return [
+            row
+            for device in ([place] if place else self._devices)
+            for made, row in self._made.get((stream, device), ())
+            if self._comes(step, graph[stream], row, made, graph) == number
+        ]
 
-    def _in_time(self, step: Step, place: str, number: int, rows: list[Row], graph: Graph) -> list[Row]:
-        """The rows that a revision has made and the log brings before the next; notes the others."""
-        if not place or step.id not in self._runs(number, place):
-            return rows
-        now, logged = list[Row](), self._logged(step, graph)
-        for row in rows:
-            comes = _taken(logged.get(row.order, Counter()), number)
-            if comes > number:
-                self._later.setdefault((step.id, place), []).append(_Later(number, comes, row))
-            else:
-                now.append(row)
-        return now
-
-    def _logged(self, step: Step, graph: Graph) -> dict[Place, Counter[int]]:
-        """How often the log has the rows of a step; those of a key travel without it, too."""
-        found: dict[Place, Counter[int]] = {}
+    def _comes(self, step: Step, stream: Step, row: Row, made: int, graph: Graph) -> int:
+        """The revision by which a step reads a row; those of a key travel without it, too."""
         while True:
-            for at, counts in self._at.logged.get(step.id, {}).items():
-                found.setdefault(at, Counter(counts))
-            if step.operator.kind != "key_by":
-                return found
-            step = graph[step.inputs[0].step]
+            comes, left_out = self._at.logged.get(stream.id, {}).get(row.order, (made, {step.id}))
+            if step.id not in left_out:
+                return comes
+            if stream.operator.kind != "key_by":
+                return made
+            stream = graph[stream.inputs[0].step]
+
+    def _is_passed_over(self, step: str, device: str, number: int) -> bool:
+        """Whether a step on a device goes from a revision before this one to one behind it, or to none."""
+        if number == 1 or step not in (stands := self._at.stands[number - 2][device]).runs:
+            return False
+        gone, following = self._at.gone_over[device], self._next(step, device, stands, number - 1)
+        if following is not None and step in following.left:
+            done = self._at.stands[number - 1][device].done if number < len(self._parts) else len(gone)
+            return following not in gone[:done]
+        return following is None or following.revision > number
+
+    def _next(self, step: str, device: str, stands: Stands, number: int) -> GoneOver | None:
+        """Where what a device runs of a step by revision `number` or one before it ends."""
+        later = self._at.gone_over[device][stands.done :]
+        return next((one for one in later if one.revision > number or step in one.left), None)
 
     def _clock(self, step: Step, place: str, number: int, graph: Graph) -> int:
         """How far a step is where its next revision begins."""
@@ -207,17 +199,9 @@ class _Run:
             return END_OF_TIME
         if not place:
             return in_log
-        if step.id not in self._runs(number, place):
-            return max(in_log, self._at.stands[number - 1][place].ahead.get(step.id, START_OF_TIME))
-        following = [one for one in self._at.gone_over[place] if one.revision > number]
-        if not following:
-            return END_OF_TIME
-        marks = min(following, key=lambda one: one.revision).marks
-        return min(marks.get(source, START_OF_TIME) for source in above)
-
-
-def _taken(counts: Counter[int], now: int) -> int:
-    """The first revision in whose part of the log a row is; `now` where it is in none."""
-    comes = min((revision for revision, count in counts.items() if count), default=now)
-    counts[comes] -= 1
-    return comes
+        stands = self._at.stands[number - 1][place]
+        if step.id not in stands.runs:
+            return max(in_log, stands.ahead.get(step.id, START_OF_TIME))
+        ends = self._next(step.id, place, stands, number)
+        marks = {} if ends is None else ends.marks
+        return END_OF_TIME if ends is None else min(marks.get(one, START_OF_TIME) for one in above)

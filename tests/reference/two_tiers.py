@@ -20,6 +20,7 @@ from typing import Any
 from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, LATE, STATE, Graph, Step, key_step
 from geartrain.graph.operator import Services, Transform
 from geartrain.operators.deal import Deal
+from geartrain.operators.process import forms_of
 from geartrain.planning import Channel, Cut, Plan, make_plan
 from geartrain.planning.mixed import make_mixed_plan
 from geartrain.planning.plan import claim_channel, state_channel
@@ -260,7 +261,8 @@ class Device:
         left = self._node.go_over(plan, moves, cells)
         self._send([(name, batch) for name, several in left.output.batches.items() for batch in several])
         self.cells += len(left.cells)
-        for several in batches(records(left.cells, _PIECE_BYTES), 7, 300):
+        forms = forms_of(self._plan.graph, {step for step, _ in left.cells})
+        for several in batches(records(left.cells, _PIECE_BYTES, forms), 7, 300):
             numbers = range(self._number, self._number + len(several))
             self._number += len(several)
             moved = Batch(several, [START_OF_TIME] * len(several), ["_state"] * len(several), list(numbers))
