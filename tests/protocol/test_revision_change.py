@@ -323,7 +323,9 @@ def test_a_source_goes_with_the_steps_that_read_it() -> None:
     in_cloud = live("doors", "bells", devices="tier=cloud")
     assert change_of(in_cloud, live("bells", devices="tier=cloud")).refusals == ()
     (last,) = change_of(live("doors", devices="tier=cloud"), live()).refusals
-    assert last.startswith("source doors cannot go from an app that runs, since it is the last one in the data")
+    assert last.startswith(
+        "source doors cannot go from an app that runs, since it is the last one in the data"
+    )
 
 
 def test_a_source_that_stays_is_what_it_was() -> None:

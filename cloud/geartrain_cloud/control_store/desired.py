@@ -299,8 +299,8 @@ class Desired:
         return [
             (on_device(one, device, lacks), draining)
             for one, lacks, draining in found
-            if device != CLOUD_DEVICE or has_cloud_sources(one.outline)  # the first may come with what follows
-        ]
+            if device != CLOUD_DEVICE or has_cloud_sources(one.outline)
+        ]  # the first of them may come with a revision that is not in force yet
 
     def purged_on(self, device: str) -> list[str]:
         """The purged instances that the device's desired state names: it removes what it keeps of them."""
