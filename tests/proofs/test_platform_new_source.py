@@ -1,6 +1,7 @@
 """A platform whose devices get sources by an update while they send, and lose some by another; with Spark.
 
-One is for all devices, one for some, and one for the platform's own, which has nothing else of the app. The agent of one device is killed as it goes over. The tables are compared with what plain Python makes of the
+One is for all devices, one for some, and one for the platform's own, which has nothing else of the app. The
+agent of one device is killed as it goes over. The tables are compared with what plain Python makes of the
 lines of the files.
 """
 
