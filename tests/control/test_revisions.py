@@ -153,9 +153,7 @@ def test_sources_that_come_are_for_the_devices_that_their_selectors_match(store:
     def told(device: str) -> list[tuple[int, dict[str, bool]]]:
         apps = state_of(store, device).apps
         given = [json.loads(app.options)["sources"] for app in apps]
-        found = [
-            {source: one["enabled"] for source, one in told.items() if "enabled" in one} for told in given
-        ]
+        found = [{source: one["enabled"] for source, one in its.items() if "enabled" in one} for its in given]
         return [(app.number, one) for app, one in zip(apps, found, strict=True)]
 
     store.devices.label("d1", {"kind": "gate"})
