@@ -19,7 +19,7 @@ from tests.reference.revisions import interpret_eras
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
-FLOWS = (17, 33, 75)
+FLOWS = (17, 18, 65, 75)
 """With two or three revisions each, no more shuffles than this, and nothing that a table cannot hold."""
 SHUFFLES_MAX = 2
 """Of the query that flows share."""
@@ -46,7 +46,7 @@ def has_brought(log: RevisedLog, folder: Path, revision: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    "number", [FLOWS[0], *(pytest.param(one, marks=pytest.mark.long) for one in FLOWS[1:])]
+    "number", [*FLOWS[:3], *(pytest.param(one, marks=pytest.mark.long) for one in FLOWS[3:])]
 )
 def test_each_record_is_run_by_the_revision_of_its_place_in_the_log(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
