@@ -13,6 +13,10 @@ class SupervisorError(GeartrainError):
     """A process died too often, or could not be started; carries the last lines of its log."""
 
 
+class FullDiskError(SupervisorError):
+    """The disk of a file in the state folder has no room for it."""
+
+
 class StateError(MistakeError):
     """A state folder cannot be used: it belongs to another run, or another program is using it."""
 

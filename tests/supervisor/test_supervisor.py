@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -20,8 +21,9 @@ import pytest
 
 from geartrain.errors import ConfigError
 from geartrain_cloud import bounded_log
-from geartrain_cloud.errors import SupervisorError
+from geartrain_cloud.errors import FullDiskError, SupervisorError
 from geartrain_cloud.supervisor import child as child_module
+from geartrain_cloud.supervisor import supervise
 from geartrain_cloud.supervisor.child import Child, ChildSpec, ChildState, how_it_ended, last_lines
 from geartrain_cloud.supervisor.supervise import StopSignal, Supervisor
 
@@ -113,6 +115,30 @@ def test_a_full_disk_is_named_where_a_process_had_no_room_to_say_so(
     assert supervisor.happenings == [
         f"dummy ended with 1 and is started again (1): the disk of {child.spec.log.parent} is full: make room"
     ]
+
+
+def test_a_round_without_room_is_made_up_for_when_there_is_some(
+    supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`gear up` ended with all its processes when the first of them ended on a full disk."""
+    child = started(supervisor, spec(tmp_path, STAY))
+    first = child.pid
+    assert first is not None
+    with monkeypatch.context() as full:
+        full.setattr(supervise, "write_private", no_room)
+        os.kill(first, signal.SIGKILL)
+        with pytest.raises(FullDiskError, match=r"processes\.json cannot be written: No space"):
+            until(lambda: child.restarts == 1, supervisor)
+    assert supervisor.happenings == ["dummy was killed by SIGKILL and is started again (1)"]
+    until(lambda: child.pid not in (None, first), supervisor)
+    supervisor.check()
+    published = json.loads((tmp_path / "processes.json").read_text(encoding="utf-8"))
+    assert published["dummy"]["restarts"] == 1
+    assert published["dummy"]["pid"] == child.pid
+
+
+def no_room(path: Path, content: str) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_what_ignores_sigterm_is_killed_with_its_group(supervisor: Supervisor, tmp_path: Path) -> None:

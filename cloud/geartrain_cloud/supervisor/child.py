@@ -7,6 +7,7 @@ left: a killed driver's Java would otherwise go on writing beside the next one's
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from geartrain.printable import printable
 from geartrain_cloud.bounded_log import bound_log
-from geartrain_cloud.errors import SupervisorError
+from geartrain_cloud.errors import FullDiskError, SupervisorError
 
 DELAY_S_MAX = 30.0
 """The longest pause before a process is started again."""
@@ -170,10 +171,9 @@ class Child:
 
 def unwritable(path: Path, error: OSError) -> SupervisorError:
     """The error of a file in the state folder that cannot be written, most often because the disk is full."""
+    kind = FullDiskError if error.errno in (errno.ENOSPC, errno.EDQUOT) else SupervisorError
     reason = error.strerror or str(error)
-    return SupervisorError(
-        f"{path} cannot be written: {reason}; make room on its disk, or name a folder on another one"
-    )
+    return kind(f"{path} cannot be written: {reason}; make room on its disk, or name a folder on another one")
 
 
 def last_lines(path: Path, count: int = 12) -> str:

@@ -49,6 +49,7 @@ class Supervisor:
         self.children: dict[str, Child] = {}
         self.happenings: list[str] = []
         self._folder, self._grace_s = folder, grace_s
+        self._is_published = True
 
     def __enter__(self) -> Self:
         return self
@@ -85,9 +86,9 @@ class Supervisor:
     def check(self) -> None:
         """One round: take note of who has ended, start again who has to run and whose delay is over.
 
-        Raises `SupervisorError` only when processes.json cannot be written.
+        Raises `SupervisorError` only when processes.json cannot be written; the next round tries it again.
         """
-        changed = False
+        changed = not self._is_published
         for name, child in list(self.children.items()):
             child.bound_log()
             if child.state is ChildState.RUNNING and (code := child.reap()) is not None:
@@ -161,10 +162,12 @@ class Supervisor:
             for name, child in self.children.items()
         }
         path = self._folder / "processes.json"
+        self._is_published = False
         try:
             write_private(path, json.dumps(state, indent=1) + "\n")
         except OSError as error:
             raise unwritable(path, error) from None
+        self._is_published = True
 
 
 def _last_words(log: Path) -> str:

@@ -16,6 +16,7 @@ from geartrain.errors import ConfigError
 from geartrain_client.errors import StoppedError
 from geartrain_cloud.broker import BrokerChoice, choose_broker, wait_until_ready
 from geartrain_cloud.broker.ready import is_free
+from geartrain_cloud.errors import FullDiskError
 from geartrain_cloud.platform.config import BROKERS, PlatformConfig
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.supervisor.child import Child, ChildSpec, ChildState
@@ -50,15 +51,27 @@ def bring_up(
         processes.write_broker()
         _start_broker(config, broker, processes, supervisor, stop, say)
         notes.ready()
+        full = ""
         while not work(_control_url(config.places, supervisor), supervisor.children):
             notes.alive()
             stop.wait(TURN_S)
             if stop.received is not None:
                 notes.stopping()
                 raise StoppedError(stop.received)
-            supervisor.check()
-            supervisor.follow([*processes.all(), *beside])
+            former, full = full, _turn(supervisor, processes, beside)
+            if full and not former:
+                say(f"{full}. The platform goes on as it can")
             _tell(supervisor, say)
+
+
+def _turn(supervisor: Supervisor, processes: Processes, beside: Sequence[ChildSpec]) -> str:
+    """One round of the processes; what a full disk keeps it from, empty where there was room."""
+    try:
+        supervisor.check()
+        supervisor.follow([*processes.all(), *beside])
+    except FullDiskError as error:
+        return str(error)
+    return ""
 
 
 def _tell(supervisor: Supervisor, say: Say) -> None:
