@@ -38,6 +38,7 @@ from geartrain_cloud.log.opening import take_ledger
 from geartrain_cloud.platform.config import read_platform
 from geartrain_cloud.platform.held_files import FROZEN, erasable_files
 from geartrain_cloud.platform.places import RESTORING, PlatformPlaces
+from geartrain_cloud.spark.schema_paths import rebind
 from tests.control.test_reconciler import OUTLINE
 from tests.control.test_revisions import planned
 
@@ -258,6 +259,11 @@ def test_what_spark_says_of_the_folder_is_true_of_the_one_that_it_comes_back_to(
     assert (version, path) == ("v2", f"file:{new}/{schema}")
     assert Path(path.removeprefix("file:")).read_text(encoding="utf-8") == "a schema"
     assert (new / operator / "_metadata/v2/1").read_text(encoding="utf-8") == "of another form"
+    moved = new.rename(tmp_path / "moved")
+    rebind(moved)
+    _, _, said = (moved / operator / "_metadata/v2/0").read_text(encoding="utf-8").partition("\n")
+    assert json.loads(said)["stateStoreInfo"][0]["stateSchemaFilePaths"] == [f"file:{moved}/{schema}"]
+    assert (moved / operator / "_metadata/v2/1").read_text(encoding="utf-8") == "of another form"
 
 
 def test_a_token_that_was_revoked_behind_the_backup_is_good_again_and_that_is_said(

@@ -1,14 +1,12 @@
-"""What of a platform names the folder that it lies in, and how it is told another one.
+"""Files of history that a control store names by the folder they lie in, and how it is told another one.
 
-While a backup is brought back. Spark notes in the metadata of each stateful operator where the schemas of its
-state are, by their whole paths. The control store notes so where files of history are. Everything else in a
-state folder finds its neighbours by itself. Guarantees: a file of another form stays as it is.
+While a backup is brought back. What Spark notes of the folder is told by `spark.schema_paths`. Everything
+else in a state folder finds its neighbours by itself.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,30 +16,7 @@ from geartrain.operators.source import HISTORY
 from geartrain_cloud.backup.errors import BackupError
 from geartrain_cloud.platform.places import PlatformPlaces
 
-_METADATA = re.compile(r"(?P<operator>spark/groups/[^/]+/spark/state/\d+)/_metadata/v2/\d+")
-_SCHEMAS = "/_stateSchema/"
 _BUSY_S = 10.0
-
-
-def is_bound(name: str) -> bool:
-    """Whether the file of this name below the state folder names that folder."""
-    return _METADATA.fullmatch(name) is not None
-
-
-def rebound(name: str, raw: bytes, state: Path) -> bytes:
-    """The content of such a file, for the state folder `state`."""
-    found = _METADATA.fullmatch(name)
-    head, newline, body = raw.partition(b"\n")
-    if found is None or not newline:
-        return raw
-    try:
-        operator = json.loads(body)
-        for store in operator["stateStoreInfo"]:
-            paths = store["stateSchemaFilePaths"]
-            store["stateSchemaFilePaths"] = [_moved(path, state / found["operator"]) for path in paths]
-    except (ValueError, TypeError, KeyError):
-        return raw
-    return head + newline + json.dumps(operator, separators=(",", ":")).encode()
 
 
 def move_histories(control: Path, state: Path) -> None:
@@ -72,8 +47,3 @@ def _with_histories(options: Any, folder: Path) -> Any:
     if isinstance(past, dict) and isinstance(past.get("files"), list):
         found[HISTORY] = {**past, "files": [str(folder / Path(one).name) for one in past["files"]]}
     return found
-
-
-def _moved(path: str, operator: Path) -> str:
-    _, separator, inside = path.rpartition(_SCHEMAS)
-    return f"file:{operator}{_SCHEMAS}{inside}" if separator else path

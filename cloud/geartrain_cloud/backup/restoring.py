@@ -21,9 +21,10 @@ from geartrain.adapters.files import fsync_path, make_private_folder, write_dura
 from geartrain_cloud.backup.errors import BackupError
 from geartrain_cloud.backup.manifest import MANIFEST, MANIFEST_BYTES_MAX, Kept, Manifest, decode_manifest
 from geartrain_cloud.backup.moment import Notice
-from geartrain_cloud.backup.relocation import is_bound, move_histories, rebound
+from geartrain_cloud.backup.relocation import move_histories
 from geartrain_cloud.backup.target import copied, open_private
 from geartrain_cloud.platform.places import RESTORING, PlatformPlaces
+from geartrain_cloud.spark.schema_paths import is_bound, rebound
 
 
 @dataclass(frozen=True, slots=True)

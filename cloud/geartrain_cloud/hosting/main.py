@@ -32,6 +32,7 @@ from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.platform.config import PlatformConfig, read_platform
 from geartrain_cloud.spark.errors import QueryError, RefusedError
 from geartrain_cloud.spark.lock import StateLock
+from geartrain_cloud.spark.schema_paths import rebind
 from geartrain_cloud.spark.session import open_session
 from geartrain_cloud.spark.streams import root_cause
 
@@ -74,6 +75,7 @@ class Program:
         lock = StateLock(places.spark)
         try:
             self._wait_for_log(LogReader(places.log))
+            rebind(places.folder)
             self._notes.alive("starts Spark")
             began = time.monotonic()
             spark = self._config.spark
