@@ -117,6 +117,22 @@ def test_a_full_disk_is_named_where_a_process_had_no_room_to_say_so(
     ]
 
 
+def test_a_working_folder_that_is_gone_is_named(
+    supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java does not start there, so `gear up` asked for another Java again and again."""
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    (tmp_path / "project").rmdir()
+    child = started(supervisor, spec(tmp_path, "raise SystemExit('there is no Java')"))
+    until(lambda: child.restarts == 1, supervisor)
+    (happened,) = supervisor.happenings
+    assert happened == (
+        "dummy ended with 1 and is started again (1): the folder in which gear up was started is gone: "
+        "start gear up again in one that stays; there is no Java"
+    )
+
+
 def test_a_round_without_room_is_made_up_for_when_there_is_some(
     supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,15 +171,25 @@ class Supervisor:
 
 
 def _last_words(log: Path) -> str:
-    """The last line of a log; what has no room to write its reason ends without a word."""
+    """The last line of a log, after what hinders every process and hides behind what this one says."""
     said = " ".join(last_lines(log, 1).split())
-    try:
-        full = shutil.disk_usage(log.parent).free < FREE_MIN
-    except OSError:
-        full = False
-    if not full:
+    hindrance = _hindrance(log.parent)
+    if not hindrance:
         return said
-    return f"the disk of {log.parent} is full: make room" + (f"; {said}" if said != EMPTY else "")
+    return hindrance + (f"; {said}" if said != EMPTY else "")
+
+
+def _hindrance(logs: Path) -> str:
+    """What keeps processes from running here: no folder to work in, no room; empty where nothing does."""
+    try:
+        Path.cwd()
+    except OSError:
+        return "the folder in which gear up was started is gone: start gear up again in one that stays"
+    try:  # what has no room to write its reason ends without a word
+        is_full = shutil.disk_usage(logs).free < FREE_MIN
+    except OSError:
+        return ""
+    return f"the disk of {logs} is full: make room" if is_full else ""
 
 
 def _all_end(children: Sequence[Child], within_s: float) -> bool:
