@@ -71,6 +71,13 @@ CanaryFor = Annotated[
     typer.Option("--for", metavar="TIME", help="How long these devices are looked at, 10m if absent."),
 ]
 Promote = Annotated[bool, typer.Option("--promote", help="Have all devices follow the app's canary now.")]
+DeadLetterOld = Annotated[
+    bool,
+    typer.Option(
+        "--dead-letter-old",
+        help="What devices send of a former type becomes dead letters where no upgrade takes it.",
+    ),
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only show what would change, and how much state it is about.")
 ]
@@ -90,6 +97,7 @@ def update(
     cut: NewCut = "",
     canary: CanaryOf = "",
     looks: CanaryFor = "",
+    dead_letter_old: DeadLetterOld = False,
     promote: Promote = False,
     key: SigningKey = None,
     wait: Wait = True,
@@ -128,6 +136,7 @@ def update(
         begin=begin,
         canary=canary,
         looks=looks,
+        dead_letter_old=dead_letter_old,
     )
     if promote:
         promote_app(platform_at(url, state), app, flow, wishes)
@@ -244,6 +253,7 @@ def rollback(
     app: AppName,
     dry_run: DryRun = False,
     drop_state: DropState = None,
+    dead_letter_old: DeadLetterOld = False,
     wait: Wait = True,
     timeout: Timeout = "2m",
     url: Url = None,
@@ -262,7 +272,9 @@ def rollback(
     """
     from geartrain_client.cli.updating import ChangeWishes, rollback_app
 
-    wishes = ChangeWishes(tuple(drop_state or ()), dry_run, seconds_of(wait, timeout), json)
+    wishes = ChangeWishes(
+        *(tuple(drop_state or ()), dry_run, seconds_of(wait, timeout), json), dead_letter_old=dead_letter_old
+    )
     rollback_app(platform_at(url, state), app, wishes)
 
 

@@ -34,7 +34,8 @@ class FetchedMeta(msgspec.Struct, frozen=True):
     asked for, microseconds; before: whether the records before it are there as well, so that its state can be
     made again; clocks: of the flow's sources, where the log stood; removed: by channel, the entry up to which
     retention has removed records; types: by channel, the schemas of its records by their ids, several where
-    an update has given it another type; channels: in the place of types in a folder of before, whose records
+    an update has given it another type; given_up: by channel the layouts of those whose records are dead
+    letters; channels: in the place of types in a folder of before, whose records
     do not name theirs, the id of each one's schema.
     """
 
@@ -53,6 +54,7 @@ class FetchedMeta(msgspec.Struct, frozen=True):
     types: dict[str, dict[str, str]] = {}
     cuts: tuple[str, ...] = ()
     channels: dict[str, str] = {}
+    given_up: dict[str, tuple[str, ...]] = {}
 
 
 class _Page(msgspec.Struct, frozen=True):
@@ -70,6 +72,7 @@ class _Page(msgspec.Struct, frozen=True):
     types: dict[str, dict[str, str]]
     removed: dict[str, int]
     cuts: tuple[str, ...] = ()
+    given_up: dict[str, tuple[str, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,7 @@ def _bring(
         removed,
         types,
         page.cuts,
+        given_up=page.given_up,
     )
 
 

@@ -41,7 +41,8 @@ class ChangeWishes:
     begin: where new steps begin to read the log: `now`, `earliest` or a time;
     canary: a selector of the devices that run it first, "" for none; looks: how long these are looked at, ""
     for as long as the platform does; dry_run: only to be told what would change; seconds: how long to wait
-    until it is done, None for not at all.
+    until it is done, None for not at all; dead_letter_old: records of a former type that cannot be upgraded
+    become dead letters.
     """
 
     drop: tuple[str, ...] = ()
@@ -55,6 +56,7 @@ class ChangeWishes:
     begin: str = "now"
     canary: str = ""
     looks: str = ""
+    dead_letter_old: bool = False
 
 
 class _State(msgspec.Struct, frozen=True):
@@ -163,22 +165,23 @@ def _named(devices: list[str], count: int | None = None) -> str:
     return ", ".join(devices[:DEVICES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
+def _said(wishes: ChangeWishes) -> dict[str, Any]:
+    """What the wishes add to a request: those that were written."""
+    asked = {
+        "drop_state": list(wishes.drop),
+        "only": list(wishes.only),
+        "drain": wishes.drain,
+        "dead_letter_old": wishes.dead_letter_old,
+        "cut": wishes.cut,
+        "canary": wishes.canary,
+        "from": "" if wishes.begin == "now" else wishes.begin,
+        "steps": list(wishes.steps),
+    }
+    return {name: value for name, value in asked.items() if value}
+
+
 def _change(platform: Platform, name: str, verb: str, body: dict[str, Any], wishes: ChangeWishes) -> None:
-    if wishes.drop:
-        body |= {"drop_state": list(wishes.drop)}
-    if wishes.only:
-        body |= {"only": list(wishes.only)}
-    if wishes.drain:
-        body |= {"drain": True}
-    if wishes.cut:
-        body |= {"cut": wishes.cut}
-    if wishes.canary:
-        body |= {"canary": wishes.canary}
-    if wishes.begin != "now":
-        body |= {"from": wishes.begin}
-    if wishes.steps:
-        body |= {"steps": list(wishes.steps)}
-    asked = body | ({"dry_run": True} if wishes.dry_run else {})
+    asked = body | _said(wishes) | ({"dry_run": True} if wishes.dry_run else {})
     answer = platform.change("POST", f"/apps/{segment(name)}/{verb}", asked, SUBMIT_TIMEOUT_S)
     made = answer_as(_Updated, answer)
     if not wishes.as_json:
@@ -207,6 +210,9 @@ def _show(made: _Updated, *, drain: bool) -> None:
         results().print(printable("; ".join([f"table {table.table}: {_TABLES[table.what]}", *table.says])))
     for channel, says in change.upgrades.items():
         until = f"rows that {_named(made.devices)} send until they have gone over are upgraded"
+        results().print(printable(f"channel {channel}: {says}; {until}"), soft_wrap=True)
+    for channel, says in change.letters.items():
+        until = f"records that {_named(made.devices)} send until they have gone over become dead letters"
         results().print(printable(f"channel {channel}: {says}; {until}"), soft_wrap=True)
     if change.code:
         notices().print(printable(f"code: {'; '.join(change.code)}"), soft_wrap=True)

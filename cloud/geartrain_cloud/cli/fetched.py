@@ -8,7 +8,7 @@ range ends. With state, results before the range are left out.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,11 @@ class Fetched:
         """
         ours = graph.with_options(self.meta.options, f"--fetched {self.folder}:")
         plan = make_mixed_plan(ours, self.meta.cut, self.meta.cuts)
-        known = {channel.id: FetchedRows(channel.entry, channel.kind) for channel in plan.channels}
+        given_up = self.meta.given_up
+        known = {
+            channel.id: FetchedRows(channel.entry, channel.kind, given_up.get(channel.id, ()))
+            for channel in plan.channels
+        }
         strange = [
             channel
             for channel, schemas in self.meta.types.items()
@@ -169,10 +173,12 @@ class FetchedRun:
 
 
 class FetchedRows:
-    """Reads the records of a channel in whichever type they came; stream: the step that sent them."""
+    """Reads the records of a channel in whichever type they came; stream: the step that sent them; given_up:
+    the layouts of former types whose records are dead letters.
+    """
 
-    def __init__(self, stream: str, kind: Any) -> None:
-        self._stream, self._reads = stream, Upgrading(kind)
+    def __init__(self, stream: str, kind: Any, given_up: Collection[str] = ()) -> None:
+        self._stream, self._reads = stream, Upgrading(kind, given_up)
         self.codec = self._reads.codec
 
     def knows(self, text: str) -> bool:

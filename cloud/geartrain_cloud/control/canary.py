@@ -53,6 +53,11 @@ def unfit(
             f"--canary: the data centre's part would change for all devices ({in_short(of_cloud)}): leave "
             "--canary out, or make that another update"
         )
+    if change.letters:
+        found.append(
+            f"--canary: what all other devices send meanwhile would be dead letters "
+            f"({in_short(sorted(change.letters))}): leave --canary out"
+        )
     if outlines[1].begin:
         found.append("--canary: new steps cannot read the log of before on some devices: leave --from out")
     if others := sorted({one.id for one in was.sources} ^ {one.id for one in now.sources}):

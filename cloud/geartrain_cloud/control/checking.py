@@ -34,6 +34,7 @@ from geartrain.planning.shuffles import stage_numbers
 from geartrain.planning.splitting import with_partials
 from geartrain.revision import Change, Revision, change_of, code_of, differences, in_short, revision_of
 from geartrain.revision.change import Evolution, TableForm
+from geartrain.revision.revision import ChannelForm
 from geartrain.schema import Schema
 from geartrain_cloud.bundles.importing import import_from
 from geartrain_cloud.changes.cut_checking import (
@@ -71,7 +72,8 @@ class Question(msgspec.Struct, frozen=True):
     keeps_flow: only cuts are to change; without: the steps that are removed from the flow; sent: the channels
     by which devices send, or have sent; wider: a cut with steps for the devices that the app does not have
     yet, "" for none; is_back: to have what it had, as far as that can be; climbs: the ladder of cuts
-    is wanted; reads_past: the steps that it attaches are to read the log of before.
+    is wanted; reads_past: the steps that it attaches are to read the log of before; gives_up: records of
+    former types that cannot be upgraded are to become dead letters.
     """
 
     flow: str
@@ -93,6 +95,7 @@ class Question(msgspec.Struct, frozen=True):
     is_back: bool = False
     climbs: bool = False
     reads_past: bool = False
+    gives_up: bool = False
 
 
 class PastFound(msgspec.Struct, frozen=True):
@@ -172,7 +175,9 @@ def check(question: Question) -> Answer:
             return Answer(differs=in_short(differ), found=found)
     devices = _steps_on_devices(whole, (base, *cuts))
     known = outline_of(plan, revision, devices)
-    known = replace(known, channels=[_with_former(one, question, running) for one in known.channels])
+    forms = {one.id: one for one in revision.channels if not one.down}
+    channels = [_with_former(one, question, running, forms.get(one.id)) for one in known.channels]
+    known = replace(known, channels=channels)
     there = {channel.id for channel in known.channels}
     outline = replace(
         known,
@@ -187,7 +192,8 @@ def check(question: Question) -> Answer:
         is_same = not differences(replace(running, code=revision.code), revision)
         of_devices = frozenset() if question.keeps_flow else devices | ran if cuts else None
         drop, laid, evolution = question.drop, question.laid, _evolution(plan.graph)
-        change = change_of(running, revision, drop, laid, evolution, of_devices)
+        gives_up = question.gives_up
+        change = change_of(running, revision, drop, laid, evolution, of_devices, gives_up=gives_up)
         refusals = () if question.keeps_flow else _unread(question, running, revision, known)
         change = replace(change, refusals=(*change.refusals, *refusals))
         past = _past(plan, change, devices) if question.reads_past else None
@@ -344,14 +350,25 @@ def ran_by(running: Revision, cut: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _with_former(channel: Channel, question: Question, running: Revision | None) -> Channel:
-    """A channel with the schemas of its records in former revisions, where these are others."""
+def _with_former(
+    channel: Channel, question: Question, running: Revision | None, form: ChannelForm | None
+) -> Channel:
+    """A channel with the schemas of its records in former revisions, where these are others, and with those
+    of them that are given up, now or before; form: its own in this revision.
+    """
     sent = next((one for one in question.sent if one.id == channel.id), None)
     texts = [] if sent is None else [*sent.former]
     if running is not None:
         texts += [one.schema for one in running.channels if one.id == channel.id and not one.down]
     former = dict.fromkeys(one for one in texts if Schema.from_json(one).schema_id != channel.schema)
-    return replace(channel, former=tuple(former))
+    before = () if sent is None else sent.given_up
+    given_up = [
+        layout
+        for text in former
+        if form is not None and not form.takes(text) and not form.id.startswith("_")
+        if (layout := Schema.from_json(text).layout) in before or question.gives_up
+    ]
+    return replace(channel, former=tuple(former), given_up=tuple(dict.fromkeys(given_up)))
 
 
 def _forgotten(revision: Revision, running: Revision, known: Outline) -> list[str]:
@@ -361,10 +378,11 @@ def _forgotten(revision: Revision, running: Revision, known: Outline) -> list[st
     return [
         f"the log has rows of channel {one.id} of a type {Schema.from_json(text).name} that a former "
         "revision had, and the upgrade of the new one does not name it: keep its function, or give the step "
-        "another id"
+        "another id, or have them become dead letters with --dead-letter-old"
         for one in known.channels
         for text in one.former
         if text != last.get(one.id) and not forms[one.id].takes(text)
+        if Schema.from_json(text).layout not in one.given_up
     ]
 
 

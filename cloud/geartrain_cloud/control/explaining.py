@@ -74,6 +74,7 @@ class Explanations:
             "cuts": instance.outline.cuts,
             "options": instance.options,
             "revision": instance.outline.revision,
+            "given_up": instance.outline.given_up,
             **found,
         }
 
@@ -104,6 +105,7 @@ class Explanations:
             former=outline.former.revision if outline.former else "",
             cuts=outline.cuts,
             without=outline.without,
+            given_up=outline.given_up,
         )
 
     async def _ask(

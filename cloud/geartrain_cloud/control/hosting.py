@@ -138,6 +138,7 @@ def _plan(places: PlatformPlaces, instance: Instance, one: Instance | Planned) -
         **({"drain": True} if one.outline.drain else {}),
         **({"follows": one.outline.follows} if one.outline.follows else {}),
         **({"begin": one.outline.begin, "attached": list(one.outline.attached)} if one.outline.begin else {}),
+        **({"given_up": found} if (found := one.outline.given_up) else {}),
     }
 
 

@@ -9,7 +9,7 @@ sentence that names what differs.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +157,7 @@ class Updates:
                 )
             left = dict.fromkeys((*instance.outline.without, *body.without))
             target = replace(target, without=tuple(left))
-        outline, checked = await self._load(instance, target, body.drop_state, begin=begin)
+        outline, checked = await self._load(instance, target, body, begin=begin)
         return self._go_over(instance, outline, checked, body, key, asked)
 
     @route(
@@ -190,9 +190,7 @@ class Updates:
             target = others[-1]
         else:
             raise ConflictError(f"app {instance.name} was not updated, so there is no code to go back to")
-        outline, checked = await self._load(
-            instance, target, body.drop_state, passes=passed is not None, is_back=True
-        )
+        outline, checked = await self._load(instance, target, body, passes=passed is not None, is_back=True)
         return self._go_over(instance, outline, checked, body, key, asked)
 
     @route("POST", "/apps/{name}/promote", "operator", answers.Updated, statuses=(200, 202), body=PromoteBody)
@@ -249,7 +247,7 @@ class Updates:
         self,
         instance: Instance,
         target: Target,
-        drop: Sequence[str],
+        body: UpdateBody | RollbackBody,
         *,
         passes: bool = False,
         is_back: bool = False,
@@ -263,7 +261,7 @@ class Updates:
         is_signed_now = bool(bundle) and not instance.outline.bundled
         has_it = (target.code, target.without) == (instance.outline.code, instance.outline.without)
         is_cut_anew = bool(target.cut) and not is_back
-        if has_it and not drop and not is_signed_now and not passes and not is_cut_anew:
+        if has_it and not body.drop_state and not is_signed_now and not passes and not is_cut_anew:
             raise ConflictError(f"app {instance.name} runs this code already: {target.code[:12]}")
         former, passed = self._store.revisions.former(instance), self._passed(instance)
         ran = (instance if passed is None else passed).outline
@@ -274,7 +272,7 @@ class Updates:
             target.device_options,
             bundle=bundle,
             running=ran.document,
-            drop=tuple(drop),
+            drop=tuple(body.drop_state),
             laid=_laid(former),
             base=ran.base,
             cuts=instance.outline.cuts,
@@ -283,6 +281,7 @@ class Updates:
             wider=target.cut,
             is_back=is_back,
             reads_past=bool(begin),
+            gives_up=body.dead_letter_old,
         )
         checked = await self.load(question)
         outline = checked.outline

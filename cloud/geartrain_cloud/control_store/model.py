@@ -63,7 +63,8 @@ class Channel(msgspec.Struct, frozen=True):
     """A stream that crosses the cut: its id, the sources above it, and the schema's id.
 
     partitioned_by: the field of whose values each is said to live on one device, "" for none; former: the
-    schemas, as their texts, of its records in former revisions, where these were others.
+    schemas, as their texts, of its records in former revisions, where these were others; given_up: the
+    layouts of those of them whose records are dead letters.
     """
 
     id: str
@@ -71,6 +72,7 @@ class Channel(msgspec.Struct, frozen=True):
     schema: str = ""
     partitioned_by: str = ""
     former: tuple[str, ...] = ()
+    given_up: tuple[str, ...] = ()
 
 
 class SourceOutline(msgspec.Struct, frozen=True):
@@ -124,6 +126,11 @@ class Outline(msgspec.Struct, frozen=True):
     begin: str = ""
     attached: tuple[str, ...] = ()
     gone: dict[str, int] = {}
+
+    @property
+    def given_up(self) -> dict[str, tuple[str, ...]]:
+        """By channel the layouts of former types whose records are dead letters."""
+        return {channel.id: channel.given_up for channel in self.channels if channel.given_up}
 
     @property
     def sends(self) -> bool:

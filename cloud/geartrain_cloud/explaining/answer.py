@@ -39,7 +39,7 @@ def explain(question: Question, plan: Plan) -> dict[str, Any]:
         raise ExplainError(
             f"step {held.sink} wrote table {question.table}, but the app's flow has no such step now"
         )
-    logged = LoggedFlow(LogReader(question.log), question.instance, plan)
+    logged = LoggedFlow(LogReader(question.log), question.instance, plan, question.given_up)
     trace = Tracer(logged).trace(plan.graph[held.sink].inputs[0].step, held.place)
     if question.former:
         trace.notes.append(

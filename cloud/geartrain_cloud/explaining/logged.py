@@ -89,19 +89,24 @@ class Moved:
 class LoggedFlow:
     """The log of one instance, up to where it stood when this was made.
 
-    plan: of all cuts that its devices have; removed: by channel, the newest entry whose rows retention has
+    plan: of all cuts that its devices have; given_up: by channel the layouts of former types whose rows are
+    dead letters; removed: by channel, the newest entry whose rows retention has
     removed, known once the log was read.
     """
 
     log: LogReader
     instance: str
     plan: Plan
+    given_up: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     removed: dict[str, Entry] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._ends = self.log.positions(self.instance)
         graph, channels = self.plan.graph, self.plan.channels
-        self._present = {channel.id: Present(channel.id, channel.kind) for channel in channels}
+        self._present = {
+            channel.id: Present(channel.id, channel.kind, self.given_up.get(channel.id, ()))
+            for channel in channels
+        }
         self._entries = {channel.id: channel.entry for channel in channels}
         known = derive_properties(graph)
         self._timely = {c for c, entry in self._entries.items() if entry in known and known[entry].timely}

@@ -15,7 +15,7 @@ class Question(msgspec.Struct, frozen=True, tag="row"):
     """Which row of which app. instance: as the log names it; log: the log's folder; tables: the file of the
     run that is served; limit: records to show; flow, cut, cuts, options, bundle: as the host has
     them; revision: what it runs; former: what it ran before its last update, "" for none; without: the steps
-    that are removed from the flow.
+    that are removed from the flow; given_up: as the host has it.
     """
 
     instance: str
@@ -32,6 +32,7 @@ class Question(msgspec.Struct, frozen=True, tag="row"):
     former: str = ""
     cuts: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    given_up: dict[str, tuple[str, ...]] = {}
 
 
 class RecordsQuestion(msgspec.Struct, frozen=True, tag="records"):

@@ -5,7 +5,8 @@ under its own count of micro-batches.
 
 Guarantees: when a micro-batch is let go, it is in the tables or in a durable file. Parked ones reach the
 tables in order, each once, before any later one. The flow is held meanwhile, so few are ever parked. What the
-tables hold is not written again. A flow with too many dead letters is stopped after they are in its tables.
+tables hold is not written again. A flow with too many dead letters is stopped after they are in its tables;
+those that a person has asked for with an update do not count.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from geartrain.adapters.files import fsync_path, make_private_folder, write_dura
 from geartrain.errors import GeartrainError
 from geartrain.graph.graph import DEAD_LETTERS
 from geartrain.printable import printable
+from geartrain.schema import ColumnBatch
+from geartrain.schema.upgrading import GIVEN_UP
 from geartrain_cloud.hosting.errors import NotYetError
 from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.sinks.layout import Layout
@@ -159,7 +162,8 @@ class FlowStore:
         if self._breaker is None:
             return
         try:
-            self._breaker.count(portion.records, sum(map(len, letters)) - portion.letters, newest)
+            made = sum(map(len, letters)) - portion.letters - sum(map(_asked_for, letters))
+            self._breaker.count(portion.records, made, newest)
         except BreakerError as error:
             self._tripped = str(error)
             self._on_change()
@@ -217,3 +221,8 @@ class FlowStore:
         self._closing.set()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._tables.close()
+
+
+def _asked_for(letters: ColumnBatch) -> int:
+    """How many are of records that an update has given up."""
+    return sum(reason.startswith(GIVEN_UP) for reason in letters.fields[1])

@@ -64,6 +64,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     begin: str = ""
     attached: tuple[str, ...] = ()
     kept: dict[str, str] = {}
+    given_up: dict[str, tuple[str, ...]] = {}
 
 
 def prepare(request: Request) -> Prepared:
@@ -76,7 +77,7 @@ def prepare(request: Request) -> Prepared:
         code = keep_bundle(Path(request.code), Path(request.bundle))
     else:
         code = keep(Path(request.code), user_packages(request.flow.partition(":")[0], _BEFORE))
-    query = hosted_query(plan)
+    query = hosted_query(plan, request.given_up)
     plans = Path(request.plans)
     try:
         name = put_plan(plans, query)

@@ -62,6 +62,7 @@ class Preparing:
             wanted.begin,
             wanted.attached,
             {} if wanted.bundle else dict(kept or {}),
+            wanted.given_up,
         )
         asked = msgspec.json.encode(request)
         try:

@@ -35,7 +35,8 @@ class WantedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     steps that are removed from the flow; drain: the steps that lose their state put out first what they hold;
     follows: the number of the one that it comes after, where those between never came into force, 0 for the
     one before it; begin: from where the steps `attached`, which are new in it, read the log: "" for the place
-    where it comes into force, `earliest`, or an event time in microseconds.
+    where it comes into force, `earliest`, or an event time in microseconds; given_up: by channel the layouts
+    of former types whose rows are dead letters.
     """
 
     flow: str
@@ -50,6 +51,7 @@ class WantedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     follows: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
     begin: Annotated[str, msgspec.Meta(pattern=r"^(earliest|-?[0-9]{1,20})?$")] = ""
     attached: tuple[str, ...] = ()
+    given_up: dict[str, tuple[str, ...]] = {}
 
 
 class WantedFlow(WantedPlan, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -106,6 +108,7 @@ class WantedFlow(WantedPlan, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         asked += [list(plan.cuts)] if plan.cuts else []
         asked += [["without", *plan.without]] if plan.without else []
         asked += [["from", plan.begin, *plan.attached]] if plan.begin else []
+        asked += [["given up", *map(repr, sorted(plan.given_up.items()))]] if plan.given_up else []
         return sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()
 
 

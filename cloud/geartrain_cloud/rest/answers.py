@@ -706,13 +706,15 @@ class Explanation(msgspec.Struct, frozen=True):
 class Records(msgspec.Struct, frozen=True):
     """A page of the records of an app in the log. after, upto: for the next page, by partition; done: whether
     this is the last; removed: by channel, up to which entry rows are gone; types: by channel and id, the
-    schemas of the records in the page, each of which names its own.
+    schemas of the records in the page, each of which names its own; given_up: by channel the layouts of those
+    whose records are dead letters.
     """
 
     app: str
     instance: str
     flow: str
     cut: Json
+    cuts: list[str]
     options: dict[str, dict[str, Json]]
     revision: str
     records: list[dict[str, Json]]
@@ -721,6 +723,7 @@ class Records(msgspec.Struct, frozen=True):
     clocks: dict[str, int]
     removed: dict[str, int]
     types: dict[str, dict[str, str]]
+    given_up: dict[str, list[str]]
     done: bool
 
 

@@ -262,7 +262,8 @@ class UpdateBody(_Body, frozen=True):
     attached steps begin to read the log, `now`, `earliest` or an event time; drain: steps that lose their
     state put out first what they hold; cut: the app's, with new steps on the devices, "" to have these in the
     data centre where they can; canary: a selector of the devices that run it first, "" for all at once;
-    for_s: how long these are looked at before the others follow.
+    for_s: how long these are looked at before the others follow; dead_letter_old: records of a former type
+    that cannot be upgraded, of devices that have not gone over, become dead letters.
     """
 
     flow: str
@@ -277,6 +278,7 @@ class UpdateBody(_Body, frozen=True):
     cut: str = ""
     canary: str = ""
     for_s: Annotated[float, msgspec.Meta(ge=0, le=CANARY_S_MAX)] = CANARY_S
+    dead_letter_old: bool = False
 
 
 class PromoteBody(_Body, frozen=True):
@@ -290,6 +292,7 @@ class RollbackBody(_Body, frozen=True):
 
     dry_run: bool = False
     drop_state: list[str] = []
+    dead_letter_old: bool = False
 
 
 class UpgradeBody(_Body, frozen=True):

@@ -126,7 +126,10 @@ class Chains:
         self.clocks: Clocks | None = None
         """Those of the micro-batch, in the task that reads its heartbeat."""
         self._sources = sources_of(query.graph, map(query.entry, query.channels))
-        self._present = {channel: Present(channel, kind) for channel, kind in query.channels.items()}
+        self._present = {
+            channel: Present(channel, kind, query.given_up.get(channel, ()))
+            for channel, kind in query.channels.items()
+        }
         clock, randomness = SystemClock(), SystemRandomness()  # for tasks that say they are not replayable
         self._fragment = Fragment(query.graph, query.prefix, clock=clock, randomness=randomness)
         self._router = Router(query, 0, shards, self._fragment.reject, tally=tally)

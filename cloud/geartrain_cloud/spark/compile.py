@@ -21,6 +21,7 @@ from geartrain_cloud.spark.clocks import sources_of
 from geartrain_cloud.spark.stages import Stage, make_stages
 
 STATELESS, KEYED = "stateless", "keyed"
+NOTHING: Mapping[str, tuple[str, ...]] = {}
 HOSTED = "hosted"
 """The query of a flow that a host runs beside others: all its steps together."""
 
@@ -33,7 +34,8 @@ class Query:
     it is; stages: its steps; owned: steps whose dead letters it hands out, and channels whose unreadable rows
     it reports; sinks: where its rows go, system sinks and the streams that go down to devices included;
     native: the step that is a plan of Spark's own, empty for none; `stages` then has the steps below it;
-    variants: the channels whose rows are not fed under the channel's own id.
+    variants: the channels whose rows are not fed under the channel's own id; given_up: by channel the layouts
+    of former types whose rows are dead letters.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Query:
     sinks: tuple[str, ...]
     native: str = ""
     variants: Mapping[str, Channel] = field(default_factory=dict)
+    given_up: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def entry(self, channel: str) -> str:
         """The stream under which the rows of a channel are fed."""
@@ -93,10 +96,11 @@ def compile_queries(
     return tuple(queries)
 
 
-def hosted_query(plan: Plan) -> Query:
+def hosted_query(plan: Plan, given_up: Mapping[str, tuple[str, ...]] = NOTHING) -> Query:
     """The whole cloud part of a plan as one query, which a host runs beside those of other flows.
 
-    No step of it is native. Raises `PlacementError` for a graph that cannot run in the cloud.
+    given_up: by channel the layouts of former types whose rows are dead letters. No step of it is native.
+    Raises `PlacementError` for a graph that cannot run in the cloud.
     """
     graph, cloud = plan.graph, frozenset(plan.cloud)
     numbers = stage_numbers(graph, cloud)
@@ -108,7 +112,8 @@ def hosted_query(plan: Plan) -> Query:
     down = [channel.id for channel in plan.down]
     names = (*sinks, *down, *((GIVEN,) if CLAIMS in channels else ()), DEAD_LETTERS, LATE)
     owned = cloud | {channel.stream for channel in plan.channels}
-    return Query(HOSTED, graph, channels, direct, stages, owned, names, variants=_variants(plan))
+    variants = _variants(plan)
+    return Query(HOSTED, graph, channels, direct, stages, owned, names, "", variants, dict(given_up))
 
 
 def part_of(query: Query, steps: frozenset[str], owned: frozenset[str]) -> Query:

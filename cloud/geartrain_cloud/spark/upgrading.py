@@ -7,7 +7,7 @@ be upgraded becomes a dead letter and stops nothing; the others stay in their or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from geartrain.errors import USER_ERRORS, LedgerError
 from geartrain.graph.conform import describe, raw_form
 from geartrain.records.batch import DeadLetter, Origin
 from geartrain.schema import ColumnBatch, RowCodec
-from geartrain.schema.upgrading import Upgrading
+from geartrain.schema.upgrading import GivenUp, Upgrading
 from geartrain_cloud.log.arrow import arrow_schema, from_table, to_table
 from geartrain_cloud.log.pack import take
 from geartrain_cloud.log.part import SYSTEM_NAMES
@@ -28,8 +28,9 @@ from geartrain_cloud.spark.rows import Reject
 class Present:
     """Reads one channel, whose records are of a type now."""
 
-    def __init__(self, channel: str, kind: Any) -> None:
-        self._channel, self._reads = channel, Upgrading(kind)
+    def __init__(self, channel: str, kind: Any, given_up: Collection[str] = ()) -> None:
+        """given_up: the layouts of former types whose rows are dead letters."""
+        self._channel, self._reads = channel, Upgrading(kind, given_up)
         self.codec = self._reads.codec
         self._layout = arrow_schema(self.codec.schema)
 
@@ -50,7 +51,7 @@ class Present:
         if self._codec_of(table) is not self.codec:
             raise self._stranger(table)
 
-    def _codec_of(self, table: pa.Table) -> RowCodec:
+    def _codec_of(self, table: pa.Table) -> RowCodec | GivenUp:
         """What reads the rows of a table; raises `LedgerError`."""
         schema = schema_of(table)
         codec = self.codec if schema is None else self._reads.codec_of(schema)
@@ -69,7 +70,7 @@ class Present:
 
 
 def upgraded(
-    reads: Upgrading, codec: RowCodec, rows: ColumnBatch, stream: str, reject: Reject
+    reads: Upgrading, codec: RowCodec | GivenUp, rows: ColumnBatch, stream: str, reject: Reject
 ) -> tuple[ColumnBatch, list[int]]:
     """Rows of a former type, which `codec` reads, in the present one, and which of them these are; what
     cannot be upgraded is rejected as of `stream`.
@@ -77,17 +78,24 @@ def upgraded(
     values, kept = [], []
     for row in range(len(rows)):
         one = [[column[row]] for column in rows.fields]
+        if isinstance(codec, GivenUp):
+            reject(_letter(codec, rows, row, stream, codec.why))
+            continue
         try:
             (value,) = codec.from_columns(one)
             values.append(reads.upgraded(value))
             kept.append(row)
         except USER_ERRORS as error:
-            names = [field.name for field in codec.schema.fields]
-            raw = dict(zip(names, (column[0] for column in one), strict=True))
-            origin = Origin(rows.names[row], rows.numbers[row], rows.paths[row] if rows.paths else b"")
             why = f"the record cannot be upgraded to {reads.codec.schema.name}: {describe(error)}"[:300]
-            reject(DeadLetter(stream, origin, rows.times[row], why, raw_form(raw)))
+            reject(_letter(codec, rows, row, stream, why))
     return replace(take(rows, kept), fields=reads.codec.to_columns(values)), kept
+
+
+def _letter(codec: RowCodec | GivenUp, rows: ColumnBatch, row: int, stream: str, why: str) -> DeadLetter:
+    names = [field.name for field in codec.schema.fields]
+    raw = dict(zip(names, (column[row] for column in rows.fields), strict=True))
+    origin = Origin(rows.names[row], rows.numbers[row], rows.paths[row] if rows.paths else b"")
+    return DeadLetter(stream, origin, rows.times[row], why, raw_form(raw))
 
 
 def _columns(schema: pa.Schema) -> str:

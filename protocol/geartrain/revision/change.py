@@ -63,7 +63,8 @@ DOWN = (
 )
 CHANNELS = (
     "devices would send other records under a known name ({}), and those that have not gone over send it as "
-    "before: name the former type in the new one's upgrade, or give the step another id"
+    "before: name the former type in the new one's upgrade, or give the step another id, or have what they "
+    "send become dead letters with --dead-letter-old"
 )
 
 What = Literal["attached", "replaced", "removed", "moved", "same"]
@@ -101,7 +102,8 @@ class Change(msgspec.Struct, frozen=True):
     """From one revision to another. steps: those that differ or keep state; code: a clause for each file that
     differs; drops: the steps that lose what they have kept; refusals: why it is not to be, a sentence each;
     crosses: what devices run or send differs, so that each of them goes over at a commit of its own;
-    upgrades: by channel, how its records differ from those that devices send before that, which are upgraded.
+    upgrades: by channel, how its records differ from those that devices send before that, which are upgraded;
+    letters: likewise where those become dead letters.
     """
 
     steps: tuple[StepChange, ...] = ()
@@ -111,6 +113,7 @@ class Change(msgspec.Struct, frozen=True):
     refusals: tuple[str, ...] = ()
     crosses: bool = False
     upgrades: dict[str, str] = {}
+    letters: dict[str, str] = {}
 
 
 Evolution = Callable[[str, TableForm, TableForm], tuple[str, ...]]
@@ -126,15 +129,18 @@ def change_of(
     laid: Mapping[str, TableForm] | None = None,
     evolution: Evolution | None = None,
     on_devices: Collection[str] | None = None,
+    *,
+    gives_up: bool = False,
 ) -> Change:
     """What a change does. The two revisions are of the same cuts, or have the same steps.
 
     drop: the steps whose state is to be dropped, by a person's word; laid: tables of earlier revisions, which
     are still there; evolution: None where no column may change; on_devices: the steps that some device runs
     or ran, None for those that all do. Without any, only cuts change, and what devices keep is not judged.
+    gives_up: records of which none of the present type can be made become dead letters.
     """
     differ = _on_devices(old, new, on_devices)
-    refusals = _fixed(old, new) if differ else []
+    refusals = _fixed(old, new, gives_up=gives_up) if differ else []
     tiers = _TIERS if on_devices is None or on_devices else _TIERS - {"edge"}
     was, now = ({step.id: step for step in one.steps} for one in (old, new))
     steps = [_judged(step, was, now, drop, tiers) for step in _in_order(old, new)]
@@ -153,7 +159,8 @@ def change_of(
         tuple(one.step for one in steps if one.state == "dropped"),
         (*refusals, *troubles),
         bool(differ) or any(one.state == "dropped" and _runs_on_devices(one.step, was) for one in steps),
-        _upgrades(old, new) if differ else {},
+        _upgrades(old, new, taken=True) if differ else {},
+        _upgrades(old, new, taken=False) if differ and gives_up else {},
     )
 
 
@@ -187,7 +194,7 @@ def _on_devices(old: Revision, new: Revision, on_devices: Collection[str] | None
     return differences(of_devices[0], of_devices[1])
 
 
-def _fixed(old: Revision, new: Revision) -> list[str]:
+def _fixed(old: Revision, new: Revision, *, gives_up: bool) -> list[str]:
     """Why what devices run cannot become this while the app runs, a sentence each."""
     common = {source.id for source in old.sources} & {source.id for source in new.sources}
     kept = [tuple(source for source in one.sources if source.id in common) for one in (old, new)]
@@ -202,7 +209,7 @@ def _fixed(old: Revision, new: Revision) -> list[str]:
     bare = [replace(one, sources=()) for one in down]
     now = {one.id: one for one in _upward(new)}
     known = tuple(_of_kept(channel, common) for channel in _upward(old) if channel.id in now)
-    later = tuple(_of_kept(_as_taken(now[one.id], one), common) for one in known)
+    later = tuple(_of_kept(_as_taken(now[one.id], one, gives_up=gives_up), common) for one in known)
     up = [
         replace(one, sources=(), channels=channels)
         for one, channels in zip(both, (known, later), strict=True)
@@ -219,19 +226,20 @@ def _of_kept(channel: ChannelForm, sources: Collection[str]) -> ChannelForm:
     return replace(channel, sources=tuple(one for one in channel.sources if one in sources))
 
 
-def _as_taken(channel: ChannelForm, former: ChannelForm) -> ChannelForm:
-    """A channel with the schema of a former form of it, where it takes rows of that."""
-    return replace(channel, schema=former.schema) if channel.takes(former.schema) else channel
+def _as_taken(channel: ChannelForm, former: ChannelForm, *, gives_up: bool) -> ChannelForm:
+    """A channel with the schema of a former form of it, where it takes rows of that, or may do without."""
+    takes = channel.takes(former.schema) or (gives_up and not channel.id.startswith("_"))
+    return replace(channel, schema=former.schema) if takes else channel
 
 
-def _upgrades(old: Revision, new: Revision) -> dict[str, str]:
-    """By channel, how its records differ, where those of before are made into such."""
+def _upgrades(old: Revision, new: Revision, *, taken: bool) -> dict[str, str]:
+    """By channel, how its records differ, where those of before are made into such, or cannot be."""
     now = {channel.id: channel for channel in _upward(new)}
     both = ((one, now[one.id]) for one in _upward(old) if one.id in now)
     return {
         was.id: next(channel_clauses(was, later))
         for was, later in both
-        if was.schema != later.schema and later.takes(was.schema)
+        if was.schema != later.schema and later.takes(was.schema) == taken
     }
 
 

@@ -3,13 +3,14 @@
 Where a revision has given the records of a channel another type. Rows of the former one still come, from
 devices that have not gone over and from the log. Guarantees: a record goes from type to type until no
 function takes it, and is then of the present type, in its normal form. Types are known by their layout, so a
-former class may be called otherwise than it was.
+former class may be called otherwise than it was. Of a type that was given up no record is read, by name.
 Pure, but for what a user's function does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from geartrain.errors import SchemaError
@@ -19,6 +20,8 @@ from geartrain.schema.derive import derive
 from geartrain.schema.fields import Schema
 
 Function = Callable[[Any], Any]
+GIVEN_UP = "records of its type were given up by an update with --dead-letter-old"
+"""How the reason of a dead letter begins that a person has asked for."""
 
 
 def functions_of(kind: Any) -> Mapping[Any, Function]:
@@ -56,25 +59,42 @@ def check_upgrade(where: str, kind: Any) -> None:
         known[layout] = former.__name__
 
 
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Stands for what would read the rows of a type that an update has given up."""
+
+    schema: Schema
+
+    @property
+    def why(self) -> str:
+        """Why a record of it is a dead letter."""
+        name = self.schema.name or "without a name"
+        return f"{GIVEN_UP}: {name} came from a device that had not gone over"[:300]
+
+
 class Upgrading:
     """Reads the rows of a channel whose records are of type `kind`, in whichever type they came."""
 
-    def __init__(self, kind: Any) -> None:
-        """Raises `SchemaError` for what can be no record."""
-        self.codec = RowCodec(kind)
+    def __init__(self, kind: Any, given_up: Collection[str] = ()) -> None:
+        """given_up: the layouts of former types that it need not know. Raises `SchemaError` for what can be
+        no record.
+        """
+        self.codec, self._given_up = RowCodec(kind), frozenset(given_up)
         self._functions = dict(functions_of(kind))
         self._formers = {derive(former).layout: former for former in self._functions}
         self._codecs: dict[str, RowCodec] = {}
 
-    def codec_of(self, schema: Schema) -> RowCodec | None:
+    def codec_of(self, schema: Schema) -> RowCodec | GivenUp | None:
         """What reads rows of a schema, None where the type does not know it; that of the present type where
-        these have its layout.
+        these have its layout. One that it knows is not given up.
         """
         layout = schema.layout
         if layout == self.codec.schema.layout:
             return self.codec
         if layout in self._formers and layout not in self._codecs:
             self._codecs[layout] = RowCodec(self._formers[layout])
+        if layout in self._given_up and layout not in self._formers:
+            return GivenUp(schema)
         return self._codecs.get(layout)
 
     def upgraded(self, value: Any) -> Any:
