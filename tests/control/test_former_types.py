@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from msgspec.structs import replace
 
 from geartrain import Flow, Record, Table
 from geartrain.schema import Schema
@@ -56,6 +57,34 @@ class Forgetful(Record):
     upgrade: ClassVar[Functions] = {Measured: lambda one: Forgetful(one.sensor, one.celsius)}
 
 
+class Alone(Record):
+    """It takes no other type."""
+
+    sensor: str
+    kelvin: float = 0.0
+
+
+class AloneNow(Record):
+    sensor: str
+    kelvin: float = 0.0
+    unit: str = "K"
+    upgrade: ClassVar[Functions] = {Alone: lambda one: AloneNow(one.sensor, one.kelvin)}
+
+
+class Merciful(Record):
+    """It takes what was given up, too."""
+
+    sensor: str
+    kelvin: float = 0.0
+    unit: str = "K"
+    where: str = ""
+    upgrade: ClassVar[Functions] = {
+        Plain: lambda one: Merciful(one.sensor, one.level / 10 + 273),
+        Alone: lambda one: Merciful(one.sensor, one.kelvin),
+        AloneNow: lambda one: Merciful(one.sensor, one.kelvin),
+    }
+
+
 def flow_with(kind: Any) -> Flow:
     flow = Flow("heat")
     readings: Any = flow.source("readings", Live(items=[]), out=kind)
@@ -66,12 +95,13 @@ def flow_with(kind: Any) -> Flow:
 flow = flow_with(Plain)
 
 
-def asked(kind: Any, running: Outline | None = None) -> Answer:
+def asked(kind: Any, running: Outline | None = None, *, gives_up: bool = False) -> Answer:
     globals()["flow"] = flow_with(kind)  # which the question names
     sent = () if running is None else tuple(running.channels)
     document = "" if running is None else running.document
     base = "" if running is None else running.base
-    return check(Question(f"{__name__}:flow", "cloud", {}, running=document, sent=sent, base=base))
+    question = Question(f"{__name__}:flow", "cloud", {}, running=document, sent=sent, base=base)
+    return check(replace(question, gives_up=gives_up))
 
 
 def outlined(answer: Answer) -> Outline:
@@ -114,7 +144,39 @@ def test_a_type_that_the_new_one_does_not_name_is_refused_in_one_sentence(kind: 
     assert change is not None
     (refused,) = change.refusals
     assert refused.startswith(why)
-    assert refused.endswith("or give the step another id")
+    assert refused.endswith("--dead-letter-old")
+
+
+def given_up(outline: Outline) -> list[str]:
+    """The names of the former types of the readings that are given up."""
+    (channel,) = [one for one in outline.channels if one.id == "readings"]
+    known = {Schema.from_json(text).layout: Schema.from_json(text).name for text in channel.former}
+    return [known[layout] for layout in channel.given_up]
+
+
+def test_a_former_type_that_is_given_up_stays_so_until_an_upgrade_names_it() -> None:
+    first = outlined(asked(Plain))
+    second = asked(Alone, first, gives_up=True)
+    assert second.change is not None
+    assert (second.change.refusals, second.change.crosses) == ((), True)
+    assert second.change.upgrades == {}
+    assert second.change.letters.keys() == {"readings"}
+    assert given_up(outlined(second)) == ["Plain"]
+    third = asked(AloneNow, outlined(second))
+    assert third.change is not None
+    assert (third.change.refusals, third.change.letters) == ((), {})
+    assert (former_of(outlined(third)), given_up(outlined(third))) == (["Plain", "Alone"], ["Plain"])
+    taken = asked(Merciful, outlined(third))
+    assert taken.change is not None
+    assert (taken.change.refusals, given_up(outlined(taken))) == ((), [])
+
+
+def test_what_a_channel_takes_is_upgraded_whatever_is_given_up() -> None:
+    answer = asked(Measured, outlined(asked(Plain)), gives_up=True)
+    assert answer.change is not None
+    assert (answer.change.refusals, answer.change.letters) == ((), {})
+    assert answer.change.upgrades.keys() == {"readings"}
+    assert given_up(outlined(answer)) == []
 
 
 def test_ingest_is_told_of_them(tmp_path: Path) -> None:

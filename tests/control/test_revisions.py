@@ -632,6 +632,11 @@ def test_a_source_that_has_gone_does_not_come_again(store: ControlStore) -> None
     assert says(instance) == []
     found = unfit((instance.outline, wanted), (plain, replace(plain, sources=())), Change())
     assert any("a source that has gone does not come again (readings)" in one for one in found)
+    change = Change(letters={"readings": "its records had a field level"})
+    (refused,) = unfit((instance.outline, instance.outline), (plain, plain), change)
+    assert refused.startswith(
+        "--canary: what all other devices send meanwhile would be dead letters (readings)"
+    )
 
 
 async def posted(updates: Updates, verb: str, method: str = "POST") -> tuple[int, Any]:

@@ -13,7 +13,9 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
+from geartrain import Record
 from geartrain.adapters.system import SystemClock
+from geartrain.errors import LedgerError
 from geartrain.graph.graph import OVERTAKEN
 from geartrain.records.batch import DeadLetter
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
@@ -96,6 +98,32 @@ def test_a_record_of_which_none_can_be_made_becomes_the_letter_that_the_platform
     assert list(ours) == [0, 2]
     assert len(found) == 1
     assert repr(columns.fields) == repr(from_table(derive(Reading), read).fields)
+
+
+def test_records_of_a_type_that_was_given_up_become_the_letters_that_the_platform_writes() -> None:
+    class Lost(Record):
+        name: str
+        weight: int
+
+    former = derive(Lost)
+    rows = ColumnBatch([["a", "b"], [7, 8]], [1, 2], ["s"] * 2, [1, 2], [b"", b"p"])
+    table = to_table(former, rows, ["d"] * 2, [1] * 2, [False] * 2, [False] * 2)
+    table = table.replace_schema_metadata({SCHEMA_KEY: former.to_json().encode()})
+    values = [{"name": "a", "weight": 7}, {"name": "b", "weight": 8}]
+    lines = [
+        {"time": n, "split": "s", "number": n, "path": path.hex(), "values": one}
+        for n, path, one in zip((1, 2), (b"", b"p"), values, strict=True)
+    ]
+    want: list[DeadLetter] = []
+    found: list[DeadLetter] = []
+    _, kept = Present("in", Reading, [former.layout]).table(table, "in", want.append)
+    _, ours = FetchedRows("in", Reading, [former.layout]).columns(lines, former.to_json(), found.append)
+    assert (list(ours), list(kept), found) == ([], [], want)
+    assert [(one.origin.number, one.event_time) for one in want] == [(1, 1), (2, 2)]
+    assert all("given up by an update with --dead-letter-old: Lost" in one.reason for one in want)
+    assert json.loads(want[0].raw) == values[0]
+    with pytest.raises(LedgerError):
+        Present("in", Reading).table(table, "in", want.append)
 
 
 def test_a_folder_of_before_whose_records_name_no_type_is_read() -> None:

@@ -102,6 +102,11 @@ class RevisedLog:
         """Each revision with the records that the log brings while it is in force."""
         return zip(self._flow.stages, self.records, strict=True)
 
+    @property
+    def given_up(self) -> dict[str, tuple[str, ...]]:
+        """By channel the layouts of former types whose rows are dead letters."""
+        return {}
+
     def sent(self, world: World, rng: random.Random) -> Iterator[Logged]:
         """What some of the devices send."""
         return log_of(self._plan, world, rng)
@@ -240,9 +245,15 @@ def attached_by(stage: Stage) -> tuple[str, ...]:
     return tuple(one.step for one in stage.change.steps if one.what == "attached")
 
 
-def prepared_of(plans: Path, plan: Plan, begin: str = "", attached: tuple[str, ...] = ()) -> Prepared:
+def prepared_of(
+    plans: Path,
+    plan: Plan,
+    begin: str = "",
+    attached: tuple[str, ...] = (),
+    given_up: Mapping[str, tuple[str, ...]] | None = None,
+) -> Prepared:
     """What a process of its own makes of a flow, made here."""
-    query = hosted_query(plan)
+    query = hosted_query(plan, given_up or {})
     states = {
         step: stage.number
         for stage in query.stages[1:]
@@ -314,7 +325,7 @@ class InProcess:
         self._places.versions.mkdir(parents=True)
         self._places.plans.mkdir(parents=True)
         self._prepared = [
-            prepared_of(self._places.plans, stage.plan, begin, attached_by(stage))
+            prepared_of(self._places.plans, stage.plan, begin, attached_by(stage), self.log.given_up)
             for stage, begin in zip(flow.stages, self.log.begins, strict=True)
         ]
         self._stages = max(one.stages for one in self._prepared)
