@@ -303,6 +303,26 @@ def test_a_canary_that_sends_dead_letters_goes_back_by_the_log(world: World) -> 
     )
 
 
+def test_what_a_canary_sends_before_it_is_first_looked_at_counts(world: World) -> None:
+    path = world.places.log / "ledger.sqlite"
+    take_ledger(path, 1, (0,))[0].close()
+    world.update("calm", "b", canary="d1")
+    world.settle()
+    rows = [
+        ("heat.1", 0, 1, "rows", "_dead_letters", "d1", b"", 0, "", 0, 1_000, "", "", "{}", b""),
+        ("heat.1", 0, 2, "revision", "", "", b"", 2, "", 0, 0, "", "", "{}", b""),
+        ("heat.1", 0, 3, "rows", "_dead_letters", "d1", b"", 1, "", 0, 30, "", "", "{}", b""),
+    ]
+    with closing(sqlite3.connect(path)) as ledger, ledger:
+        ledger.executemany(f"INSERT INTO entries VALUES ({', '.join('?' * 15)})", rows)
+    write_report(world.places.ingest_status, {"flows": {"heat.1": {"positions": {"0": 3}}}})
+    seen = [world.look() for _ in range(2)][-1]
+    assert (seen["stage"], seen["why"]) == (
+        "went back",
+        "device d1 has sent 30 dead letters, and other devices 0.0 each",
+    )
+
+
 def test_a_canary_that_falls_silent_goes_back_by_the_log(world: World) -> None:
     path = world.places.log / "ledger.sqlite"
     take_ledger(path, 1, (0,))[0].close()

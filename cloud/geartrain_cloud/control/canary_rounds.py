@@ -24,7 +24,7 @@ from geartrain_cloud.control_store.errors import StoreError
 from geartrain_cloud.control_store.events import Event
 from geartrain_cloud.control_store.model import ONLINE_US, Canary, CanaryStage, Instance, State, Wanted
 from geartrain_cloud.control_store.store import ControlStore
-from geartrain_cloud.log.brought import Brought, brought_by_device, letters_by_device
+from geartrain_cloud.log.brought import Brought, begun, brought_by_device, letters_by_device
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.rest.audit import AuditLog
 
@@ -79,7 +79,9 @@ class CanaryRounds:
     async def _look(self, instance: Instance, canary: Canary) -> None:
         ingest = self._ingest(instance.instance)
         if not canary.positions and (positions := _positions(ingest)):
-            self._store.revisions.canaries.place(instance.instance, positions)
+            # Where the log was told of it, and not where it is seen first: what came meanwhile counts.
+            told = await asyncio.to_thread(begun, self._places.log, instance.instance, canary.number)
+            self._store.revisions.canaries.place(instance.instance, positions | told)
         is_settled = self._clock.monotonic_s() - self._since_s >= SETTLE_S
         is_over = is_settled and self._clock.now_us() >= canary.until_us
         letters = await self._of_log(letters_by_device, instance, canary)

@@ -23,6 +23,10 @@ _OF_ALL = (
     "SELECT device, channel, sum(count) FROM entries WHERE flow = ? AND partition = ? AND number > ? "
     "AND number <= ? AND kind = 'rows' GROUP BY device, channel"
 )
+_BEGUN = (
+    "SELECT partition, max(number) FROM entries WHERE flow = ? AND kind = 'revision' AND seq = ? "
+    "GROUP BY partition"
+)
 _LAST = (1 << 63) - 1
 ENTRIES_BEFORE = 10_000
 """Of each partition, that are looked at for who sent records before a place."""
@@ -36,6 +40,12 @@ class Brought(msgspec.Struct, frozen=True):
     records: int = 0
     late: int = 0
     before: int = 0
+
+
+def begun(folder: Path, flow: str, revision: int) -> dict[str, int]:
+    """By partition, the position at which the log in `folder` is told of a revision; raises `LedgerError`."""
+    with ledger_of(folder) as ledger:
+        return {str(partition): number for partition, number in ledger.execute(_BEGUN, (flow, revision))}
 
 
 def letters_by_device(folder: Path, flow: str, behind: Mapping[str, int]) -> Counter[str]:
