@@ -48,6 +48,14 @@ def test_csv_has_all_rows_and_goes_into_a_file_as_it_is(highs: list[list[Any]], 
     ]
 
 
+def test_a_long_value_is_cut_for_people_alone(highs: list[list[Any]], capsys: Capture) -> None:
+    highs[0][2] = "x" * 10_000
+    out = gear(capsys, "table", "heat", "highs")[0]
+    assert (out.count("x"), out.count("…")) == (199, 1)
+    assert gear(capsys, "table", "heat", "highs", "--csv")[0].count("x") == 10_000
+    assert gear(capsys, "table", "heat", "highs", "--json")[0].count("x") == 10_000
+
+
 def test_rows_of_others_steer_no_terminal(
     highs: list[list[Any]], capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ from geartrain_client.rest.platform import NOT_FOUND, Platform, items_of, segmen
 from geartrain_client.terminal.screen import notices, print_json, results, table_of
 
 ROWS_SHOWN = 50
+CELL_CHARS_MAX = 200
 PAGE_ROWS = 1_000
 FOLLOW_PAGES = 10
 FOLLOW_S = 0.5
@@ -104,7 +105,8 @@ def _print(platform: Platform, path: str, wishes: TableWishes) -> None:
     if wishes.as_json:
         print_json([dict(zip(names, row, strict=True)) for row in shown])
         return
-    results().print(table_of("", names, [list(map(cell, row)) for row in shown]))
+    cells = [[printable(cell(value), CELL_CHARS_MAX) for value in row] for row in shown]
+    results().print(table_of("", names, cells))
     if len(shown) < len(rows):
         notices().print(f"the first {len(shown):,} rows: --limit N shows more, --csv all", soft_wrap=True)
 
