@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -13,12 +14,15 @@ from geartrain import Flow, Record, Table
 from geartrain.schema import Schema
 from geartrain.testing import TestingSource
 from geartrain_cloud.control.checking import Answer, Question, check
+from geartrain_cloud.control.hosting import ToHost, knows_next, write_hosted
 from geartrain_cloud.control.roster import RosterKeeper, Told
 from geartrain_cloud.control_store.model import Outline, Submission
 from geartrain_cloud.control_store.store import ControlStore
+from geartrain_cloud.hosting.wanted import Wanted
 from geartrain_cloud.ingest.roster import flow_of
 from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform.config import PlatformConfig
+from geartrain_cloud.platform.places import read_report
 
 Functions = Mapping[Any, Callable[[Any], Any]]
 
@@ -169,6 +173,21 @@ def test_a_former_type_that_is_given_up_stays_so_until_an_upgrade_names_it() -> 
     taken = asked(Merciful, outlined(third))
     assert taken.change is not None
     assert (taken.change.refusals, given_up(outlined(taken))) == ((), [])
+
+
+def test_the_host_is_told_of_what_is_given_up_once(tmp_path: Path) -> None:
+    """What it was told compares equal to what it is to be told, so that control goes on."""
+    config = PlatformConfig(tmp_path)
+    store = ControlStore(config.places.control, lambda: 10**15)
+    second = outlined(asked(Alone, outlined(asked(Plain)), gives_up=True))
+    store.apps.submit(Submission("heat", f"{__name__}:flow", "auto", "all"), second)
+    config.places.spark_wanted.parent.mkdir(parents=True, exist_ok=True)
+    told = ToHost(store.apps.newest("heat"))
+    write_hosted(config.places, [told])
+    (flow,) = msgspec.convert(read_report(config.places.spark_wanted), Wanted).flows.values()
+    assert flow.given_up.keys() == {"readings"}
+    assert knows_next(config.places, told, 1)
+    store.close()
 
 
 def test_what_a_channel_takes_is_upgraded_whatever_is_given_up() -> None:

@@ -59,6 +59,7 @@ SECOND = (
     .replace("class Reading(Record):\n    sensor: str\n    value: int\n\n\nclass Sum(", LATER.lstrip())
     .replace("[Reading(sensor, int(value))", "[Reading(sensor, int(value), 10 * int(value))")
 )
+GIVEN_UP = SECOND.replace("    upgrade = {Former: made}\n", "")
 
 
 def rows(client: Any, table: str) -> list[tuple[Any, ...]]:
@@ -95,19 +96,25 @@ class Logged:
         """All of them."""
         return sorted(self.before + self.former + self.later)
 
-    def tables(self) -> list[tuple[Any, ...]]:
+    def letters(self, *, gives_up: bool) -> list[tuple[str, int]]:
+        """What is a dead letter."""
+        return sorted(row for row in self.former if gives_up or row[1] % 25 == 13)
+
+    def tables(self, *, gives_up: bool) -> list[tuple[Any, ...]]:
         """What is in the tables."""
-        read = [*self.later, *(one for one in self.former if one[1] % 25 != 13)]
+        read = [*self.later, *(one for one in self.former if not gives_up and one[1] % 25 != 13)]
         upgraded = [(sensor, value, 10 * value) for sensor, value in read]
         return sorted([*upgraded, *((sensor, value, 0) for sensor, value in self.before)])
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("gives_up", [False, True])
 def test_a_device_that_has_not_heard_of_the_update_sends_the_former_type(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gives_up: bool
 ) -> None:
-    world = World(tmp_path)
-    assert SECOND.count("Former") == 2
+    world, second = World(tmp_path), GIVEN_UP if gives_up else SECOND
+    assert second.count("Former") == 2 - gives_up
+    options = ["--dead-letter-old"] if gives_up else []
     world.install(FIRST)
     monkeypatch.setenv("GEARTRAIN_KEYS", str(tmp_path / "keys"))
     monkeypatch.setenv("PYTHONPATH", str(world.project / "src"))
@@ -119,12 +126,13 @@ def test_a_device_that_has_not_heard_of_the_update_sends_the_former_type(
         world.submit("cloud")
         world.grow(60)
         until(lambda: len(rows(client, "all")) == 120, "all of the first lines are in their table")
-        world.install(SECOND)
-        said = " ".join(gear(state, "update", "meadow", project, "--dry-run").split())
-        assert "channel readings: its records had no field tenths, now have one; rows that d1, d2" in said
+        world.install(second)
+        said = " ".join(gear(state, "update", "meadow", project, "--dry-run", *options).split())
+        what = "records" if gives_up else "rows"
+        assert f"channel readings: its records had no field tenths, now have one; {what} that d1, d2" in said
         away = until(lambda: pids(state).get("device d2"), "d2")
         os.kill(away, signal.SIGSTOP)  # it hears of nothing; its app goes on to send
-        gear(state, "update", "meadow", project, "--timeout", "10m")
+        gear(state, "update", "meadow", project, "--timeout", "10m", *options)
         until(lambda: client.get("/apps/meadow")["crossing"]["devices"] == ["d2"], "d1 has gone over")
         world.grow(60)
         until(lambda: len(Logged(world).former) >= 60, "d2 has sent records of the former type")
@@ -133,10 +141,10 @@ def test_a_device_that_has_not_heard_of_the_update_sends_the_former_type(
         world.grow(40)
         sent = sorted(row for records in world.records.values() for row in records)
         until(lambda: Logged(world).sent() == sent, "all is in the log")
-        wanted = Logged(world).tables()
+        wanted = Logged(world).tables(gives_up=gives_up)
         for table in ("all", "readings"):
             until(partial(holds, client, table, wanted), f"all is in {table}")
-        letters = sorted(row for row in Logged(world).former if row[1] % 25 == 13)
+        letters = Logged(world).letters(gives_up=gives_up)
         assert letters
         until(
             lambda: len(rows(client, "dead_letters")) >= len(letters), "all dead letters are in their table"
@@ -144,5 +152,10 @@ def test_a_device_that_has_not_heard_of_the_update_sends_the_former_type(
         refused = rows(client, "dead_letters")
         raw = [json.loads(bytes.fromhex(row[2])) for row in refused]
         assert sorted((one["sensor"], one["value"]) for one in raw) == letters
-        why = "the record cannot be upgraded to Reading: ValueError: thirteen"
+        why = (
+            "records of its type were given up by an update with --dead-letter-old: Reading came from a "
+            "device that had not gone over"
+            if gives_up
+            else "the record cannot be upgraded to Reading: ValueError: thirteen"
+        )
         assert {row[:2] for row in refused} == {("readings", why)}

@@ -12,8 +12,8 @@ from geartrain import Flow, Record, Table
 from geartrain.errors import FlowError, SchemaError
 from geartrain.planning import make_plan
 from geartrain.revision import Change, Revision, change_of, revision_of
-from geartrain.schema import derive
-from geartrain.schema.upgrading import Upgrading
+from geartrain.schema import RowCodec, derive
+from geartrain.schema.upgrading import GIVEN_UP, GivenUp, Upgrading
 from geartrain.testing import TestingSource
 
 Functions = Mapping[Any, Callable[[Any], Any]]
@@ -64,11 +64,20 @@ def test_a_record_goes_from_type_to_type_until_it_is_of_the_last() -> None:
 def test_a_former_type_is_known_by_its_fields_and_not_by_its_name() -> None:
     reading, former = Upgrading(Reading), msgspec.structs.replace(derive(Plain), name="Reading")
     codec = reading.codec_of(former)
-    assert codec is not None
+    assert isinstance(codec, RowCodec)
     assert codec.from_columns([["a"], [8]]) == [Plain("a", 8)]
     renamed = msgspec.structs.replace(derive(Reading), name="Other")
     assert reading.codec_of(renamed) is reading.codec
     assert reading.codec_of(derive(Flagged)) is None
+
+
+def test_a_type_that_was_given_up_is_known_by_name_unless_a_function_takes_it() -> None:
+    lost = derive(Flagged)
+    reading = Upgrading(Reading, [lost.layout, derive(Plain).layout])
+    found = reading.codec_of(lost)
+    assert isinstance(found, GivenUp)
+    assert found.why == f"{GIVEN_UP}: Flagged came from a device that had not gone over"
+    assert isinstance(reading.codec_of(derive(Plain)), RowCodec)
 
 
 def test_a_class_says_it_of_its_own_records_alone() -> None:

@@ -126,6 +126,7 @@ def _broadcasts(instance: Instance) -> list[str]:
 def _plan(places: PlatformPlaces, instance: Instance, one: Instance | Planned) -> dict[str, Any]:
     """What the host is told of a revision of an instance."""
     sources, steps = split_options(instance, one.options)
+    given_up = {channel: list(layouts) for channel, layouts in one.outline.given_up.items()}
     return {
         "flow": one.flow,
         "cut": cut_in_file(one.cut),
@@ -138,7 +139,7 @@ def _plan(places: PlatformPlaces, instance: Instance, one: Instance | Planned) -
         **({"drain": True} if one.outline.drain else {}),
         **({"follows": one.outline.follows} if one.outline.follows else {}),
         **({"begin": one.outline.begin, "attached": list(one.outline.attached)} if one.outline.begin else {}),
-        **({"given_up": found} if (found := one.outline.given_up) else {}),
+        **({"given_up": given_up} if given_up else {}),
     }
 
 
