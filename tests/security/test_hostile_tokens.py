@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 import time
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -103,16 +104,8 @@ def check_silence(folder: Path, caplog: pytest.LogCaptureFixture, said: str, tok
                 assert token.encode() not in path.read_bytes(), path
 
 
-def test_each_request_of_rest_refuses_each_odd_token(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
-    caplog.set_level(logging.DEBUG, "geartrain")
-    tokens = asyncio.run(asked_of_rest(tmp_path))
-    check_silence(tmp_path, caplog, "".join(capfd.readouterr()), tokens)
-
-
 async def asked_of_rest(folder: Path) -> list[str]:
-    """Ask; the tokens that were good."""
+    """Ask at each route of REST; the tokens that were good."""
     clock = [1]
     store = ControlStore(folder / "control.sqlite", lambda: clock[0])
     audit = AuditLog(folder / "audit.sqlite", lambda: clock[0])
@@ -173,16 +166,8 @@ class _Names(dict[str, str]):
         return "1"
 
 
-def test_each_request_of_the_device_listener_refuses_who_has_no_certificate_and_each_odd_token(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
-    caplog.set_level(logging.DEBUG, "geartrain")
-    tokens = asyncio.run(asked_of_listener(tmp_path))
-    check_silence(tmp_path, caplog, "".join(capfd.readouterr()), tokens)
-
-
 async def asked_of_listener(folder: Path) -> list[str]:
-    """Ask; the tokens that are, or were, good."""
+    """Ask the device listener, without a certificate too; the tokens that are, or were, good."""
 
     def now_us() -> int:
         return time.time_ns() // 1_000
@@ -223,15 +208,8 @@ async def asked_of_listener(folder: Path) -> list[str]:
     return [replaced, ended, used]
 
 
-def test_each_path_of_a_page_refuses_each_odd_token(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
-    caplog.set_level(logging.DEBUG, "geartrain")
-    asyncio.run(asked_of_page(tmp_path))
-    check_silence(tmp_path, caplog, "".join(capfd.readouterr()), [])
-
-
-async def asked_of_page(folder: Path) -> None:
+async def asked_of_page(folder: Path) -> list[str]:
+    """Ask at each path of a page; no other token was good."""
     runner = PageRunner(make_page(StockPage(), folder / "none", local=False, token="hunter2" * 4))
     await runner.setup()
     try:
@@ -246,3 +224,16 @@ async def asked_of_page(folder: Path) -> None:
                 check(await ask(runner, f"{line}?token={query}", b""), (400, 401), (line, query))
     finally:
         await runner.cleanup()
+    return []
+
+
+@pytest.mark.parametrize("asked", [asked_of_rest, asked_of_listener, asked_of_page])
+def test_each_odd_token_is_refused_at_each_request_and_stands_in_no_log(
+    asked: Callable[[Path], Coroutine[Any, Any, list[str]]],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level(logging.DEBUG, "geartrain")
+    tokens = asyncio.run(asked(tmp_path))
+    check_silence(tmp_path, caplog, "".join(capfd.readouterr()), tokens)
