@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from geartrain.declarations.source import Source
 from geartrain.errors import FlowError
 from geartrain.flow.stream import SourceStream
-from geartrain.flow.verbs import check_field, check_functions, check_kind
+from geartrain.flow.verbs import check_field, check_step
 from geartrain.graph.graph import Graph, Input, Step, Tier, check_id, key_step
 from geartrain.graph.operator import Operator
 from geartrain.operators.source import (
@@ -147,8 +147,7 @@ class Flow:
                 f"give this one another id, such as {step_id + '_2'!r}"
             )
         where = f"flow {self.name}, step {step_id!r}"
-        check_kind(where, out)
-        check_functions(where, operator)
+        check_step(where, operator, out)
         self._steps[step_id] = Step(step_id, operator, inputs, out, operator.only_tier)
         return step_id
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from geartrain.errors import FlowError
 from geartrain.flow.processor import Deal, Input, Node, Output, Processor, Way
-from geartrain.flow.verbs import check_field, check_functions, check_kind, process_of, task_kind
+from geartrain.flow.verbs import check_field, check_step, process_of, task_kind
 from geartrain.graph.graph import Graph, Grouping, Step
 from geartrain.graph.graph import Input as StepInput
 from geartrain.graph.operator import Operator
@@ -144,8 +144,7 @@ class _Building:
         self, step: str, operator: Operator, inputs: tuple[StepInput, ...], kind: Any, parallelism: int = 1
     ) -> str:
         where = f"flow {self.flow}, step {step!r}"
-        check_kind(where, kind)
-        check_functions(where, operator)
+        check_step(where, operator, kind)
         self.steps.append(Step(step, operator, inputs, kind, operator.only_tier, parallelism))
         self.kinds[step] = kind
         return step

@@ -65,7 +65,15 @@ _COROUTINE, _GENERATOR = 0x280, 0x20
 _CALLS = ("on_start", "on_next", "on_watermark", "on_notify", "on_stop")
 
 
-def check_functions(where: str, operator: Operator) -> None:
+def check_step(where: str, operator: Operator, kind: Any) -> None:
+    """Raise `FlowError` unless a step may put out records of the type `kind`, and each call of its user's
+    code would run it; kind None: it puts out nothing.
+    """
+    _check_kind(where, kind)
+    _check_functions(where, operator)
+
+
+def _check_functions(where: str, operator: Operator) -> None:
     """Raise `FlowError` for user code that a call would not run: a coroutine, or a generator."""
     for name in getattr(operator, "__struct_fields__", ()):
         value = getattr(operator, name)
@@ -183,8 +191,7 @@ def returned_by(where: str, function: Callable[..., Any], *, of_iterable: bool) 
     return found
 
 
-def check_kind(where: str, kind: Any) -> None:
-    """Raise `FlowError` unless a step may put out records of the type `kind`; None: it puts out nothing."""
+def _check_kind(where: str, kind: Any) -> None:
     if kind is None:
         return
     try:
