@@ -22,7 +22,6 @@ from tests.reference.comparison import check_equal, drawn_cuts, stateful
 from tests.reference.flows import Case, cases, split_cases
 from tests.reference.interpreter import interpret
 from tests.reference.revised_flows import Revised, Stage
-from tests.reference.rows import in_order
 from tests.reference.two_tiers import World
 from tests.spark.case_log import Logged, log_of
 
@@ -61,7 +60,6 @@ def check(case: Case, folder: Path) -> bool:
         if not run.fits():
             return False
         found, want = run.run(), interpret(graph, case.world.inputs(), case.world.bounds_us)
-        found.sinks = {sink: in_order(rows) for sink, rows in found.sinks.items()}
         check_equal(found, want)
     except AssertionError as error:
         raise AssertionError(f"base {text}, devices {chosen}: {error}") from error

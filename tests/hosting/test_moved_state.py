@@ -30,7 +30,6 @@ from tests.reference.flows import Case, drawn
 from tests.reference.interpreter import interpret
 from tests.reference.moving_flows import moving_cases
 from tests.reference.revised_flows import Revised, Stage
-from tests.reference.rows import in_order
 from tests.reference.two_tiers import World
 from tests.spark.case_log import Logged, log_of
 from tests.spark.stage_run import log_table, records_of
@@ -59,7 +58,6 @@ def check(case: Case, folder: Path, seen: Counter[str]) -> None:
     kills = run.kills
     try:
         found, want = run.run(), interpret(graph, case.world.inputs(), case.world.bounds_us)
-        found.sinks = {sink: in_order(rows) for sink, rows in found.sinks.items()}
         check_equal(found, want)
     except AssertionError as error:
         raise AssertionError(f"{case!r}\n{error}") from error

@@ -98,7 +98,7 @@ def interpret_moved(
     run = _Run(parts, movable, world, boundaries)
     for number in range(1, len(parts) + 1):
         run.revision(number)
-    return run.answer
+    return run.answer.sort()
 
 
 class _Run:

@@ -84,7 +84,7 @@ def interpret_eras(
         if era.earlier is not None:
             lives |= _caught_up(era.graph, era.earlier, sources, answer)
         _run(era.graph, lives, sources, era.records, era.clocks, answer)
-    return answer
+    return answer.sort()
 
 
 def _forget_unread(eras: Sequence[Era], answer: Answer) -> None:

@@ -63,6 +63,11 @@ class Answer:
         """Count a dead letter of `step` at the place of `row`."""
         self.dead[step, *row.order] += 1
 
+    def sort(self) -> Answer:
+        """Itself, once what was added to `sinks` stands in canonical order."""
+        self.sinks = {sink: in_order(rows) for sink, rows in self.sinks.items()}
+        return self
+
 
 def number(index: int) -> bytes:
     """A child's index as bytes whose order is that of the indexes: SQLite4's prefix scheme."""

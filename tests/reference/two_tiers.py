@@ -38,7 +38,7 @@ from geartrain.state.keyed import DictBackend, KeyedState
 from geartrain.state.moving import Cells, batches, records
 from geartrain.wire.body import decode_rows, encode_rows
 from geartrain.wire.envelope import BatchKind, Header
-from tests.reference.rows import Answer, Row, in_order
+from tests.reference.rows import Answer, Row
 
 RESTARTS_MAX = 3
 """Of one fragment in one run."""
@@ -588,5 +588,4 @@ def answer_of(graph: Graph, parts: Parts) -> Answer:
                 (found.dead if stream == DEAD_LETTERS else found.late)[value.step, *row.order] += 1
             else:
                 found.sinks[stream].append(row)
-    found.sinks = {sink: in_order(rows) for sink, rows in found.sinks.items()}
-    return found
+    return found.sort()
