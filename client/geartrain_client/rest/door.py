@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from geartrain.adapters.tls import check_private
 from geartrain.errors import ConfigError
-from geartrain.printable import printable
+from geartrain.printable import is_word, printable
 from geartrain_client.errors import UnreachableError
 
 URL, STATE = "GEARTRAIN_URL", "GEARTRAIN_STATE"
@@ -120,8 +120,7 @@ def read_token(path: Path) -> str:
 
 
 def _check_token(token: str, where: str) -> None:
-    is_one = 0 < len(token) <= TOKEN_CHARS_MAX and token.isascii() and token.isprintable()
-    if not is_one or " " in token:
+    if len(token) > TOKEN_CHARS_MAX or not is_word(token):
         raise ConfigError(f"{where} must hold one word: give the right one with {TOKEN} or {TOKEN_FILE}")
 
 

@@ -20,6 +20,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from geartrain.adapters.tls import check_private
 from geartrain.errors import ConfigError
+from geartrain.printable import is_word
 from geartrain_cloud.errors import PageError
 
 COOKIE = "geartrain"
@@ -36,8 +37,7 @@ def read_token(path: Path) -> str:
         raise PageError(str(error)) from None
     except OSError as error:
         raise PageError(f"--token-file: {path} cannot be read: {error.strerror or error}") from None
-    is_word = token.isascii() and token.isprintable() and " " not in token
-    if not CHARACTERS_MIN <= len(token) <= CHARACTERS_MAX or not is_word:
+    if not CHARACTERS_MIN <= len(token) <= CHARACTERS_MAX or not is_word(token):
         raise PageError(
             f"--token-file: {path} must hold one word of {CHARACTERS_MIN} to {CHARACTERS_MAX} characters: "
             "make one with python3 -c 'import secrets; print(secrets.token_urlsafe(24))'"

@@ -18,6 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 from geartrain.adapters.tls import BrokerTable, check_private, context_of
 from geartrain.declarations.cloud_sink import WebhookSink
 from geartrain.errors import ConfigError
+from geartrain.printable import is_word
 from geartrain_cloud.sinks.layout import AwayError, TableError
 from geartrain_cloud.sinks.secrets import SinkSecrets, asked_in, without
 
@@ -106,7 +107,7 @@ def _parts(url: str) -> tuple[SplitResult | None, str]:
     try:
         parts = urlsplit(url)
         is_whole = bool(parts.hostname) and parts.port != 0 and parts.scheme in ("http", "https")
-        is_whole = is_whole and url.isascii() and url.isprintable() and " " not in url
+        is_whole = is_whole and is_word(url)
     except ValueError:
         is_whole, parts = False, None
     if parts is None or not is_whole:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from geartrain.adapters.configuration import read_as
 from geartrain.errors import ConfigError, GeartrainError
-from geartrain.printable import printable
+from geartrain.printable import is_word, printable
 from geartrain_edge.identity import Files, Identity
 from geartrain_edge.joining.asking import Platform
 from geartrain_edge.joining.errors import JoinError, NotYetError
@@ -120,7 +120,7 @@ def _token(file: str) -> str:
         raise JoinError(f"--token-file {file} cannot be read: {error.strerror or error}") from None
     if not text:
         raise JoinError(f"--token-file {file} is empty: it holds the token")
-    if not text.isascii() or not text.isprintable() or " " in text:
+    if not is_word(text):
         raise JoinError(f"--token-file {file} must hold one word, the token that gear device token prints")
     return text
 

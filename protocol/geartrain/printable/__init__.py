@@ -29,5 +29,10 @@ def printable(text: str, chars_max: int | None = None, *, keep: str = "") -> str
     return "".join(c if c.isprintable() or c in keep else _escape(c) for c in text)
 
 
+def is_word(text: str) -> bool:
+    """Whether `text` is one word of printable ASCII, such as a token or an address; "" is none."""
+    return text != "" and text.isascii() and text.isprintable() and " " not in text
+
+
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
