@@ -414,7 +414,8 @@ def test_gear_agent_renews_before_the_end_and_says_so_after_it(tmp_path: Path) -
             await asyncio.sleep(max(0.0, identity.term().expires_s - time.time()) + 0.1)
             code, _, said = await run("renew", "--device", str(place.device))
             assert code == 2
-            assert "has ended: join anew" in said
+            assert "by this device's clock (20" in said
+            assert "has ended: set the clock if it is wrong, or else join anew" in said
 
     asyncio.run(story())
 

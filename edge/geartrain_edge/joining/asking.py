@@ -28,6 +28,11 @@ _NOT_YET_VALID, _EXPIRED = 9, 10
 """OpenSSL's numbers of what it finds wrong."""
 
 
+def own_clock() -> str:
+    """How a sentence begins about an end that this device's clock, which may be wrong, has seen."""
+    return f"by this device's clock ({time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC)"
+
+
 class _Error(msgspec.Struct, frozen=True):
     sentence: str = ""
 
@@ -105,12 +110,9 @@ class Platform:
         return self._understood(status, content)
 
     def _unverified(self, error: ssl.SSLCertVerificationError) -> JoinError | NotYetError:
-        now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
         if error.verify_code in (_NOT_YET_VALID, _EXPIRED):
             which = "is not valid yet" if error.verify_code == _NOT_YET_VALID else "has ended"
-            return NotYetError(
-                f"by this device's clock ({now} UTC) the certificate of {self.url} {which}: set the clock"
-            )
+            return NotYetError(f"{own_clock()} the certificate of {self.url} {which}: set the clock")
         return JoinError(f"the certificate of {self.url} is not good: {error.verify_message}")
 
     def _understood(self, status: int, content: bytes) -> dict[str, Any]:
