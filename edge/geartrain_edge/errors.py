@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 from geartrain.errors import GeartrainError, SpoolError
+
+
+def own_clock() -> str:
+    """How a sentence begins about an end that this device's clock, which may be wrong, has seen."""
+    return f"by this device's clock ({time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC)"
 
 
 class AlarmError(GeartrainError):

@@ -145,7 +145,7 @@ Attack = Callable[[Repository], None]
 ATTACKS: list[tuple[Attack, str]] = [
     (old_version_again, "do not follow on those that this device has seen"),
     (old_snapshot_in_a_new_timestamp, "do not follow on those that this device has seen"),
-    (frozen, "have expired"),
+    (frozen, "UTC) the platform's metadata have expired"),
     (mixed_versions, "do not follow on those that this device has seen"),
     (wrong_hash, "not what the metadata say"),
     (wrong_length, "more came than the metadata say"),

@@ -35,6 +35,7 @@ from geartrain_edge.bundles.folder import BundleFolder, is_code
 from geartrain_edge.bundles.https import HttpsFetcher, Patience
 from geartrain_edge.bundles.request import Answer, Request
 from geartrain_edge.bundles.trusted_time import TimeBounds, check_time
+from geartrain_edge.errors import own_clock
 from geartrain_edge.spool.disk_floor import free_bytes
 
 TRUST, PINNED, SEEN, METADATA = "trust", "pinned.root.json", "seen", "metadata"
@@ -134,6 +135,7 @@ def _get(request: Request, folder: BundleFolder, free: Free) -> None:
         updater.download_target(found, str(archive))
     except (tuf.RepositoryError, tuf.DownloadError) as error:
         what = next(text for known, text in _KINDS if isinstance(error, known))
+        what = f"{own_clock()} {what}" if isinstance(error, tuf.ExpiredMetadataError) else what
         raise FetchError(
             f"{kind} {short(request.code)} is not installed: {what}: {printable(str(error))}"
         ) from None

@@ -11,7 +11,6 @@ import hmac
 import http.client
 import re
 import ssl
-import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from geartrain.printable import printable
+from geartrain_edge.errors import own_clock
 from geartrain_edge.joining.errors import JoinError, NotYetError
 
 TIMEOUT_S = 20.0
@@ -26,11 +26,6 @@ ANSWER_BYTES_MAX = 256 << 10
 _FINGERPRINT = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 _NOT_YET_VALID, _EXPIRED = 9, 10
 """OpenSSL's numbers of what it finds wrong."""
-
-
-def own_clock() -> str:
-    """How a sentence begins about an end that this device's clock, which may be wrong, has seen."""
-    return f"by this device's clock ({time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC)"
 
 
 class _Error(msgspec.Struct, frozen=True):

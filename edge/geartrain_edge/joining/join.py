@@ -19,8 +19,8 @@ from geartrain.adapters.configuration import host_and_port, read_toml
 from geartrain.adapters.toml_text import to_toml
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.wire.topics import check_name
+from geartrain_edge.errors import own_clock
 from geartrain_edge.identity import Identity, Term, identity_text
-from geartrain_edge.joining.asking import own_clock
 from geartrain_edge.joining.errors import JoinError
 from geartrain_edge.joining.keys import end_of, new_key, request_for
 
@@ -98,8 +98,8 @@ def renew(device: str, identity: Identity, platform: Asked, files: Disk) -> Term
         raise JoinError(f"{identity.authority} cannot be read: {error}") from None
     if identity.term().expires_s <= time.time():
         raise JoinError(
-            f"{own_clock()} the certificate of {device} has ended: set the clock if it is wrong, or else join "
-            f"anew, with gear device token {device}"
+            f"{own_clock()} the certificate of {device} has ended: set the clock if it is wrong, "
+            f"or else join anew, with gear device token {device}"
         )
     key = new_key()
     answer = platform.post("/v1/renew", {"request": request_for(key)}, authority, identity.file)
