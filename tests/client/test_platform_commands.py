@@ -379,8 +379,8 @@ def test_retain_says_how_long_rows_stay(platform: FakePlatform, capsys: Capture)
     said = gear(capsys, "info", "heat")[0]
     assert "link: 700 bytes a day, by the last 10 min\n" in said
     assert "log: 4,000 bytes, 500 bytes a day, by the last 24 h\n" in said
-    assert "disk: 9,000 bytes, grows 800 bytes a day, by the last 10 min; 1,000,000 are free, and " in said
-    assert "and full in 12.5 days\n" in said
+    assert "disk: 9,000 bytes, grows 800 bytes a day, by the last 10 min; 1,000,000 are free, which" in said
+    assert "are free, which all programs here use up in 12.5 days\n" in said
     platform.apps["heat"]["cost"]["disk_bytes_per_day"] = -800
     assert "disk: 9,000 bytes, shrinks by 800 bytes a day, by the last" in gear(capsys, "info", "heat")[0]
     assert "kept in the log: 2 days and 5,000 bytes, which are reached in 2.0 days\n" in said

@@ -138,7 +138,11 @@ def _disk(cost: Cost) -> str:
     grows = _a_day(None if per_day is None else abs(per_day), cost.span_s)
     verb = "shrinks by" if per_day is not None and per_day < 0 else "grows"
     free = "" if cost.disk_free_bytes is None else f"; {cost.disk_free_bytes:,} are free"
-    full = "" if cost.days_to_full is None else f", and full in {cost.days_to_full:,.3g} days"
+    full = (
+        ""
+        if cost.days_to_full is None
+        else f", which all programs here use up in {cost.days_to_full:,.3g} days"
+    )
     return f"{cost.disk_bytes:,} bytes" + (grows and f", {verb} {grows}") + free + full
 
 
