@@ -8,6 +8,8 @@ broker run on amqtt if there is no mosquitto.
 from __future__ import annotations
 
 import gc
+import os
+import tempfile
 from typing import Any, Literal
 
 import pytest
@@ -48,9 +50,19 @@ def broker_kind() -> Literal["mosquitto", "amqtt"]:
 
 def pytest_configure(config: pytest.Config) -> None:
     spark_classes.use()
+    _leave_the_users_own(config)
     config.stash[notes_key] = []
     config.stash[skipped_key] = []
     config.pluginmanager.register(Reports(config))
+
+
+def _leave_the_users_own(config: pytest.Config) -> None:
+    """No keys, token or platform of whoever runs the tests: gear would sign with these, or ask that one."""
+    for name in ("CA", "KEYS", "STATE", "TOKEN", "URL"):
+        os.environ.pop(f"GEARTRAIN_{name}", None)
+    folder = tempfile.TemporaryDirectory(prefix="geartrain-home-")
+    config.add_cleanup(folder.cleanup)
+    os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_STATE_HOME"] = folder.name
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
