@@ -89,23 +89,28 @@ class Merciful(Record):
     }
 
 
-def flow_with(kind: Any) -> Flow:
+def flow_with(kind: Any, *, attached: bool = False) -> Flow:
     flow = Flow("heat")
     readings: Any = flow.source("readings", Live(items=[]), out=kind)
     readings.filter(bool, name="some").sink("out", Table("readings"))
+    if attached:
+        readings.filter(bool, name="again").sink("out_again", Table("again"))
     return flow
 
 
 flow = flow_with(Plain)
 
 
-def asked(kind: Any, running: Outline | None = None, *, gives_up: bool = False) -> Answer:
-    globals()["flow"] = flow_with(kind)  # which the question names
+def asked(
+    kind: Any, running: Outline | None = None, *, gives_up: bool = False, reads_past: bool = False
+) -> Answer:
+    """reads_past: the flow has new steps as well, which are to read the log of before."""
+    globals()["flow"] = flow_with(kind, attached=reads_past)  # which the question names
     sent = () if running is None else tuple(running.channels)
     document = "" if running is None else running.document
     base = "" if running is None else running.base
     question = Question(f"{__name__}:flow", "cloud", {}, running=document, sent=sent, base=base)
-    return check(replace(question, gives_up=gives_up))
+    return check(replace(question, gives_up=gives_up, reads_past=reads_past))
 
 
 def outlined(answer: Answer) -> Outline:
@@ -173,6 +178,21 @@ def test_a_former_type_that_is_given_up_stays_so_until_an_upgrade_names_it() -> 
     taken = asked(Merciful, outlined(third))
     assert taken.change is not None
     assert (taken.change.refusals, given_up(outlined(taken))) == ((), [])
+
+
+def test_new_steps_read_no_past_in_which_rows_are_given_up() -> None:
+    first = outlined(asked(Plain))
+    at_once = asked(Alone, first, gives_up=True, reads_past=True)
+    behind = asked(AloneNow, outlined(asked(Alone, first, gives_up=True)), reads_past=True)
+    for answer in (at_once, behind):
+        assert answer.past is not None
+        assert answer.past.refused == (
+            "the log may have rows of channel readings of the former type Plain, which become dead letters: "
+            "have the upgrade of the new type take them, or begin from now"
+        )
+    taken = asked(Merciful, outlined(asked(Alone, first, gives_up=True)), reads_past=True)
+    assert taken.past is not None
+    assert (taken.past.refused, taken.past.channels) == ("", {"readings": "readings"})
 
 
 def test_the_host_is_told_of_what_is_given_up_once(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def check(question: Question) -> Answer:
         change = change_of(running, revision, drop, laid, evolution, of_devices, gives_up=gives_up)
         refusals = () if question.keeps_flow else _unread(question, running, revision, known)
         change = replace(change, refusals=(*change.refusals, *refusals))
-        past = _past(plan, change, devices) if question.reads_past else None
+        past = _past(plan, change, devices, known.channels) if question.reads_past else None
     rungs = ladder_of(whole, base, cuts) if question.climbs else None
     options = _as_data(whole, plain)
     return Answer(outline, options, per_device, "", "", change, question.cut, found, is_same, rungs, past)
@@ -216,14 +216,22 @@ def _load(question: Question) -> Flow:
         ) from None
 
 
-def _past(plan: Plan, change: Change, on_devices: frozenset[str]) -> PastFound:
-    """What the steps that a change attaches need of the log of before."""
+def _past(plan: Plan, change: Change, on_devices: frozenset[str], channels: Sequence[Channel]) -> PastFound:
+    """What the steps that a change attaches need of the log of before; channels: as they will be known."""
     attached = [one.step for one in change.steps if one.what == "attached"]
     try:
         found = past_of(plan, attached, on_devices)
     except PlacementError as error:
         return PastFound(refused=str(error))
     query = part_of(hosted_query(plan), found.new | found.above, found.new)
+    for one in channels:
+        if one.given_up and one.id in query.channels:
+            formers = map(Schema.from_json, one.former)
+            names = in_short([former.name for former in formers if former.layout in one.given_up])
+            return PastFound(
+                refused=f"the log may have rows of channel {one.id} of the former type {names}, which become "
+                "dead letters: have the upgrade of the new type take them, or begin from now"
+            )
     return PastFound(
         {channel: query.stream(channel) for channel in query.channels},
         tuple(sorted(step for step in found.above if plan.graph[step].operator.stateful)),
