@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from geartrain import Record
 from geartrain.graph.graph import Graph
 from geartrain.planning import make_plan
 from geartrain.records.event_time import SECOND_US
+from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_cloud.cli.inprocess import run_in_process
 from tests.explaining.heat_flow import Limit, Reading, flow
 from tests.spark.log_writer import LogWriter
@@ -18,6 +21,22 @@ FLOW = "tests.explaining.heat_flow:flow"
 MINUTE_US = 60 * SECOND_US
 SPLITS = {"readings": "local/readings", "limits": "local/limits"}
 Items = list[tuple[int, Any]]
+
+
+class Tenths(Record):
+    """What a sensor said in a former revision, which no upgrade takes."""
+
+    sensor: str
+    tenths: int
+
+
+TENTHS = RowCodec(Tenths)
+
+
+def _as_tenths(rows: Sequence[tuple[Reading, int, str, int]]) -> ColumnBatch:
+    readings, times, names, numbers = (list(column) for column in zip(*rows, strict=True))
+    former = [Tenths(reading.sensor, round(reading.celsius * 10)) for reading in readings]
+    return ColumnBatch(TENTHS.to_columns(former), times, names, numbers)
 
 
 @dataclass
@@ -37,10 +56,11 @@ class Heat:
         run_in_process(self.graph(), folder)
         return folder / "tables.sqlite"
 
-    def write_log(self, folder: Path, instance: str, revised_at: int = 0) -> LogWriter:
+    def write_log(self, folder: Path, instance: str, revised_at: int = 0, former: bool = False) -> LogWriter:
         """Log all that is sent under the cut `cloud`, to its end.
 
-        revised_at: before which hundred of readings the flow's second revision begins, 0 for none.
+        revised_at: before which hundred of readings the flow's second revision begins, 0 for none; former:
+        those before it are of type `Tenths`.
         """
         plan = make_plan(flow.graph(), "cloud")
         writer = LogWriter(folder, instance, {c.id: c.kind for c in plan.channels}, sealed=True)
@@ -53,7 +73,9 @@ class Heat:
                     for number, (time, value) in enumerate(items)
                     if first <= number < first + 100
                 ]
-                if rows:
+                if rows and former and channel == "readings" and first < revised_at:
+                    writer.append_rows(channel, _as_tenths(rows), schema=TENTHS.schema, clock=rows[-1][1])
+                elif rows:
                     writer.append(channel, rows, rows_per_entry=30, clock=rows[-1][1])
         writer.end()
         return writer

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from geartrain.adapters.system import SystemClock
 from geartrain.planning import make_plan
@@ -17,7 +18,7 @@ from geartrain_cloud.log.queries import commit
 from geartrain_cloud.log.retention import Retention, retain
 from geartrain_cloud.sinks.tables import rows
 from tests.explaining.heat_flow import flow
-from tests.explaining.heat_world import FLOW, MINUTE_US, Heat, heat
+from tests.explaining.heat_world import FLOW, MINUTE_US, TENTHS, Heat, heat
 
 INSTANCE = "heat.1"
 
@@ -25,14 +26,15 @@ INSTANCE = "heat.1"
 class Explained:
     """A world with its log and its tables."""
 
-    def __init__(self, folder: Path, world: Heat, revised_at: int = 0) -> None:
+    def __init__(self, folder: Path, world: Heat, revised_at: int = 0, former: bool = False) -> None:
         self.world, self.log = world, folder / "log"
         self.tables = world.run(folder / "tables")
-        self.world.write_log(self.log, INSTANCE, revised_at).close()
+        self.world.write_log(self.log, INSTANCE, revised_at, former).close()
+        self._given_up = {"readings": (TENTHS.schema.layout,)} if former else {}
 
     def ask(self, table: str, key: str, limit: int = 1_000) -> dict[str, Any]:
         asked = Question(INSTANCE, str(self.log), str(self.tables), table, key, limit, FLOW, "cloud")
-        return explain(asked, make_plan(flow.graph(), "cloud"))
+        return explain(replace(asked, given_up=self._given_up), make_plan(flow.graph(), "cloud"))
 
     def of(self, sensor: str) -> list[tuple[int, int, float]]:
         """Number, time and temperature of the good readings of a sensor."""
@@ -146,3 +148,18 @@ def test_each_record_names_the_revision_that_ran_it(tmp_path: Path) -> None:
         assert {one["revision"] for one in found["records"]["shown"]} == {revision}
         assert found["reproduced"] is True
         assert any(note.startswith("the flow has come to revision 2") for note in found["notes"])
+
+
+def test_records_of_a_former_type_that_was_given_up_are_noted(tmp_path: Path) -> None:
+    seen = Explained(tmp_path, heat(6), revised_at=200, former=True)
+    note = (
+        "200 records of readings in the log are of a former type, and none of the present one can be made of "
+        "them: which of them a former revision made this row of is not known"
+    )
+    first, *_, last = rows(seen.tables, "means", {"sensor": "a"})
+    found = seen.ask("means", f"a,{first['window_start']}")
+    assert (found["records"]["count"], found["reproduced"]) == (0, False)
+    assert note in found["notes"]
+    found = seen.ask("means", f"a,{last['window_start']}")
+    assert (found["records"]["count"], found["reproduced"]) == (last["n"], True)
+    assert note in found["notes"]

@@ -48,7 +48,7 @@ def explain(question: Question, plan: Plan) -> dict[str, Any]:
         )
     if logged.boundaries:
         trace.notes.append(
-            f"the flow has come to revision {len(logged.boundaries) + 1}: all records are explained by its "
+            f"the flow has come to revision {logged.newest}: all records are explained by its "
             "steps, and each names the revision that ran it"
         )
     return {

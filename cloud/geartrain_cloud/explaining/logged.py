@@ -90,8 +90,9 @@ class LoggedFlow:
     """The log of one instance, up to where it stood when this was made.
 
     plan: of all cuts that its devices have; given_up: by channel the layouts of former types whose rows are
-    dead letters; removed: by channel, the newest entry whose rows retention has
-    removed, known once the log was read.
+    dead letters. Two are known once the log was read. removed: by channel, the newest entry whose rows
+    retention has removed; unread: by channel and entry (partition, number), how many of its rows a former
+    revision has read, and the present type cannot take.
     """
 
     log: LogReader
@@ -99,6 +100,7 @@ class LoggedFlow:
     plan: Plan
     given_up: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     removed: dict[str, Entry] = field(default_factory=dict)
+    unread: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._ends = self.log.positions(self.instance)
@@ -129,6 +131,11 @@ class LoggedFlow:
         """The number of the revision that ran the rows of an entry."""
         key = position_key(entry.partition)
         return 1 + sum(key in one and one[key] < entry.number for one in self.boundaries)
+
+    @property
+    def newest(self) -> int:
+        """The number of the revision that the flow has come to."""
+        return 1 + len(self.boundaries)
 
     def chunks(self, channels: Collection[str]) -> Iterator[Chunk]:
         """All rows of these channels; raises `LedgerError`, and `ExplainError` for rows of another type, and
@@ -170,6 +177,9 @@ class LoggedFlow:
                 f"channel {entry.channel}: the log holds records of another type than the flow now has: "
                 "install the code that the app runs"
             ) from None
+        if len(indexes) < entry.count and self.revision_at(entry) < self.newest:
+            lost = self.unread.setdefault(entry.channel, {})
+            lost[entry.partition, entry.number] = entry.count - len(indexes)
         said: list[list[Any]] = [table.column(name).to_pylist() for name in SYSTEM_NAMES[4:]]
         yield LoggedRows(entry, from_table(present.codec.schema, table), list(indexes), *said)
 

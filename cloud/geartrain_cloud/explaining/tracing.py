@@ -91,6 +91,7 @@ class Tracer:
         if self._want_given():
             self._follow(stream)
         self._note_moved()
+        self._note_former()
         return self._trace
 
     def _follow(self, stream: str) -> None:
@@ -161,6 +162,15 @@ class Tracer:
                         f"{_devices(mine)} had taken step {name} with its state: what it read itself from "
                         "there on is not in the log"
                     )
+
+    def _note_former(self) -> None:
+        """Say how many rows a former revision has read whose type the present one cannot take."""
+        for channel, entries in sorted(self._logged.unread.items()):
+            self._note(
+                f"{sum(entries.values()):,} records of {channel} in the log are of a former type, and none "
+                "of the present one can be made of them: which of them a former revision made this row of "
+                "is not known"
+            )
 
     def _note_left(self, step: Step, keys: Collection[bytes]) -> None:
         if left := self._logged.left(step.id, keys):
