@@ -127,6 +127,17 @@ def test_submit_waits_until_it_runs_where_it_can(flow: str, platform: FakePlatfo
     assert not platform.states
 
 
+@pytest.mark.parametrize(
+    ("letters", "told"), [(0, ""), (None, ""), (1_200, "; dead letters: 1,200, see gear deadletters ls")]
+)
+def test_submit_of_what_ends_tells_the_dead_letters(
+    letters: int | None, told: str, flow: str, platform: FakePlatform, capsys: Capture
+) -> None:
+    platform.states.append({"state": "ended", "dead_letters": letters})
+    out, _ = gear(capsys, "submit", flow)
+    assert out == f"heat.1 has ended: all its sources came to their end{told}\n"
+
+
 def test_submit_to_no_device_says_so(flow: str, platform: FakePlatform, capsys: Capture) -> None:
     platform.states.append({"state": "running"})
     out, err = gear(capsys, "submit", flow, "--devices", "kind=ship")

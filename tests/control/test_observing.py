@@ -18,7 +18,7 @@ from geartrain.schema import ColumnBatch
 from geartrain.state.moving import NOT_TAKEN_IN
 from geartrain.testing import TestingSource
 from geartrain_cloud.control import cost
-from geartrain_cloud.control.observing import REFUSED_S, Observer
+from geartrain_cloud.control.observing import LETTERS_S, Observer
 from geartrain_cloud.control.rates import AGENTS_MAX, LOOK_S, SPAN_S
 from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control_store.model import Channel, Mode, Outline, SourceOutline, State, Submission
@@ -114,9 +114,12 @@ def test_state_that_was_refused_is_told_with_its_reason(platform: Platform) -> N
     )
     tables.write("keyed", 0, {"0": 1}, {"_dead_letters": [letter]})
     tables.close()
-    assert platform.info()["refused_state"] == []  # a look is good for some seconds
-    platform.now_s += REFUSED_S
-    assert platform.info()["refused_state"] == [{"step": "sums", "reason": "held\\x1b[2J", "cells": 1}]
+    info = platform.info()  # a look is good for some seconds
+    assert (info["refused_state"], info["dead_letters"]) == ([], None)
+    platform.now_s += LETTERS_S
+    info = platform.info()
+    assert info["refused_state"] == [{"step": "sums", "reason": "held\\x1b[2J", "cells": 1}]
+    assert info["dead_letters"] == 1
 
 
 def test_units_and_descriptions_of_the_tables_fields_are_those_of_the_revision(platform: Platform) -> None:

@@ -131,7 +131,8 @@ def standing(app: AppInfo) -> str:
     """Where an app stands, in a sentence."""
     counts = app.devices
     if app.state == ENDED:
-        return f"{app.instance} has ended: all its sources came to their end"
+        letters = f"; dead letters: {app.dead_letters:,}, see gear deadletters ls" if app.dead_letters else ""
+        return f"{app.instance} has ended: all its sources came to their end{letters}"
     where = f"{app.instance} is {app.state}, applied by {counts.applied} of {counts.assigned} devices"
     if not counts.assigned:
         return f"{where}: it starts on each one that is added and fits its selector"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from geartrain import __version__
 from geartrain.control.states import AWAITS_STATE, cut_as_said
 from geartrain.fleet.selectors import ALL, CLOUD_DEVICE, parse_selector
+from geartrain.graph.graph import DEAD_LETTERS
 from geartrain.printable import TEXT_CHARS_MAX, printable
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.revision import Revision, table_notes
@@ -39,6 +41,7 @@ from geartrain_cloud.rest.requests import LIMIT
 from geartrain_cloud.sinks.app_tables import AppTables
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.own import TablesReader
+from geartrain_cloud.sinks.refused_state import TABLE as LETTERS
 
 if TYPE_CHECKING:
     from geartrain_cloud.control.enrolment import Enrolment
@@ -49,12 +52,22 @@ _NOTES_MAX = 1000
 """Devices that an answer about an app names; it counts all."""
 _TOLD_MAX = 3
 """Devices whose reason is told beside what an app waits for."""
-REFUSED_S = 5.0
-"""How long an answer about refused state is good."""
+LETTERS_S = 5.0
+"""How long an answer about dead letters in tables is good."""
 LOG_BYTES_MAX = 4 << 20
 LINES_READ_MAX = 100_000
 APPLIED = ("running", "draining", "ended")
 """What a device says of an instance that it has taken on."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Letters:
+    """The dead letters in an app's tables: how many, and the cells of state that could not be taken in, by
+    step and reason. None: nobody can say.
+    """
+
+    count: int | None = None
+    refused_state: list[dict[str, Any]] | None = None
 
 
 class Observer:
@@ -78,7 +91,7 @@ class Observer:
         self._reconciler, self._url, self._meter = reconciler, url, ProcessMeter()
         self._rates, self._costs = RateMeter(config.places, now_s), Costs(config, now_s)
         self._now_s = now_s
-        self._refused: dict[str, tuple[float, list[dict[str, Any]]]] = {}
+        self._letters: dict[str, tuple[float, _Letters]] = {}
 
     def look(self) -> None:
         """Remember now and then how far all apps are, and what they take; called at any time."""
@@ -170,6 +183,8 @@ class Observer:
         channels = ingest.get("channels")
         known = channels.items() if isinstance(channels, dict) else ()
         logged = {name: one.get("rows", 0) for name, one in known if isinstance(one, dict)}
+        letters = self._letters_of(instance)
+        counts = [count for count in (logged.get(DEAD_LETTERS), letters.count) if count is not None]
         return {
             **self.item(instance),
             "cut": instance.cut,
@@ -199,8 +214,8 @@ class Observer:
             "retention": self._costs.retention(instance),
             "cost": self._costs.cost(instance.instance),
             "lag": None if host is None else host.lag,
-            "dead_letters": logged.get("_dead_letters"),
-            "refused_state": self._refused_state(instance),
+            "dead_letters": max(counts, default=None),
+            "refused_state": letters.refused_state,
             "unread_rows": {} if host is None else dict(host.unread),
             "host": None
             if host is None
@@ -215,27 +230,31 @@ class Observer:
             "notes": _notes(instance),
         }
 
-    def _refused_state(self, instance: Instance) -> list[dict[str, Any]] | None:
-        """The cells of state that could not be taken in, by step and reason; None: nobody can say. Waiting
-        commands ask for an app many times, so that it is looked up now and then.
+    def _letters_of(self, instance: Instance) -> _Letters:
+        """What the tables of an app hold of dead letters. Waiting commands ask for an app many times, so that
+        it is looked up now and then.
         """
-        now_s, (since_s, known) = self._now_s(), self._refused.get(instance.instance, (-math.inf, None))
-        if now_s - since_s < REFUSED_S:
+        now_s, (since_s, known) = self._now_s(), self._letters.get(instance.instance, (-math.inf, _Letters()))
+        if now_s - since_s < LETTERS_S:
             return known
         try:
             tables = AppTables(self._places.tables(instance.instance), self._config.tables.store)
-            found = [
-                {
-                    "step": printable(step, TEXT_CHARS_MAX),
-                    "reason": printable(reason, TEXT_CHARS_MAX),
-                    "cells": n,
-                }
-                for step, reason, n in tables.refused_state(tables.served)
-            ]
+            reader = tables.reader(tables.served)
+            known = _Letters(
+                reader.row_count(LETTERS) if reader is not None and LETTERS in reader.names() else None,
+                [
+                    {
+                        "step": printable(step, TEXT_CHARS_MAX),
+                        "reason": printable(reason, TEXT_CHARS_MAX),
+                        "cells": n,
+                    }
+                    for step, reason, n in tables.refused_state(tables.served)
+                ],
+            )
         except TableError:
-            return None
-        self._refused[instance.instance] = now_s, found
-        return found
+            return _Letters()
+        self._letters[instance.instance] = now_s, known
+        return known
 
     def _change(self, instance: Instance, host: HostReport) -> dict[str, Any] | None:
         """The revision that an app goes over to, and how far that is; None where it stays."""
