@@ -180,6 +180,17 @@ def test_a_former_type_that_is_given_up_stays_so_until_an_upgrade_names_it() -> 
     assert (taken.change.refusals, given_up(outlined(taken))) == ((), [])
 
 
+def test_a_type_that_only_a_former_revision_had_is_named_where_it_is_given_up() -> None:
+    second = outlined(asked(Measured, outlined(asked(Plain))))
+    third = asked(Forgetful, second, gives_up=True)
+    assert third.change is not None
+    assert third.change.letters == {"readings": "its records were of type Plain in a former revision"}
+    assert given_up(outlined(third)) == ["Plain"]
+    again = asked(Forgetful, outlined(third), gives_up=True)
+    assert again.change is not None
+    assert again.change.letters == {}
+
+
 def test_new_steps_read_no_past_in_which_rows_are_given_up() -> None:
     first = outlined(asked(Plain))
     at_once = asked(Alone, first, gives_up=True, reads_past=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -195,7 +195,8 @@ def check(question: Question) -> Answer:
         gives_up = question.gives_up
         change = change_of(running, revision, drop, laid, evolution, of_devices, gives_up=gives_up)
         refusals = () if question.keeps_flow else _unread(question, running, revision, known)
-        change = replace(change, refusals=(*change.refusals, *refusals))
+        letters = _with_older(change.letters, question, known, running)
+        change = replace(change, refusals=(*change.refusals, *refusals), letters=letters)
         past = _past(plan, change, devices, known.channels) if question.reads_past else None
     rungs = ladder_of(whole, base, cuts) if question.climbs else None
     options = _as_data(whole, plain)
@@ -377,6 +378,24 @@ def _with_former(
         if (layout := Schema.from_json(text).layout) in before or question.gives_up
     ]
     return replace(channel, former=tuple(former), given_up=tuple(dict.fromkeys(given_up)))
+
+
+def _with_older(
+    letters: Mapping[str, str], question: Question, known: Outline, running: Revision
+) -> dict[str, str]:
+    """The channels whose records become dead letters by this update, those of types before that of the
+    running revision too.
+    """
+    before = {one.id: one.given_up for one in question.sent}
+    last = {one.id: Schema.from_json(one.schema).layout for one in running.channels if not one.down}
+    found = dict(letters)
+    for one in known.channels:
+        layouts = {*one.given_up} - {*before.get(one.id, ()), last.get(one.id)}
+        formers = map(Schema.from_json, one.former)
+        if names := [former.name for former in formers if former.layout in layouts]:
+            older = f"its records were of type {in_short(names)} in a former revision"
+            found[one.id] = "; ".join(filter(None, (letters.get(one.id), older)))
+    return found
 
 
 def _forgotten(revision: Revision, running: Revision, known: Outline) -> list[str]:
