@@ -206,7 +206,7 @@ def test_state_that_is_dropped_goes_wherever_it_lies() -> None:
     run.reads(level("a", 1), level("b", 2), claims(1, ASKS), level("c", 3))
     piece = StateCell(f"sums@{form_of(int)}", encode_key("d"), 0, 12, b"12345678")
     run.reads(leaves(piece))
-    lost = sum(forget_steps(state, ("sums",))["sums"] for state in run.states.values())
+    lost = sum(forget_steps(state, ("sums",), 2)["sums"] for state in run.states.values())
     assert lost == 4
     assert run.reads(claims(1, BACK)) == []
     assert run.reads(level("a", 1)) == [("a", 1)]

@@ -186,6 +186,7 @@ class Device:
 
     def __init__(self, plan: Plan, splits: Splits, bounds_us: Mapping[str, int], rng: random.Random) -> None:
         self._plan, self._rng = plan, rng
+        self.revision = 1
         self._node = _Node(plan.graph, plan.edge, rng, rng.choice([0.0, 0.1, 0.5]), plan.names)
         self._sizes = rng.choice([(1, 2), (2, 7), (256,), (256,), (4, 256)])
         self._patience = rng.choice([0.0, 0.5, 0.9])
@@ -262,7 +263,7 @@ class Device:
         self._send([(name, batch) for name, several in left.output.batches.items() for batch in several])
         self.cells += len(left.cells)
         forms = forms_of(self._plan.graph, {step for step, _ in left.cells})
-        for several in batches(records(left.cells, _PIECE_BYTES, forms), 7, 300):
+        for several in batches(records(left.cells, _PIECE_BYTES, forms, self.revision), 7, 300):
             numbers = range(self._number, self._number + len(several))
             self._number += len(several)
             moved = Batch(several, [START_OF_TIME] * len(several), ["_state"] * len(several), list(numbers))

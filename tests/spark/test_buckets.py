@@ -146,7 +146,7 @@ def test_a_shard_knows_how_many_cells_it_keeps_of_each_step() -> None:
             assert sum(heard) == there  # whoever watches hears of each cell
         saved.save(changes)
         assert saved.kept == BucketState(state, 3).kept == kept(state), turn
-    assert forget_steps(state, ["a"])["a"] > 0
+    assert forget_steps(state, ["a"], 2)["a"] > 0
     assert BucketState(state, 3).kept == kept(state)
     taken = StateMap()
     join_state(taken, split_state(state, 2, BUCKETS))
@@ -173,7 +173,7 @@ def test_a_shard_knows_how_many_bytes_it_keeps() -> None:
         saved.save({(rng.choice("ab"), key): one for key, one in zip(keys, cells, strict=True)})
         assert saved.size == BucketState(state, 3).size == held(state) > 0
     before = held(state)
-    forget_steps(state, ["a"])
+    forget_steps(state, ["a"], 2)
     assert before > BucketState(state, 3).size == held(state) > 0
     for part in split_state(state, 2, BUCKETS):
         taken = StateMap()

@@ -22,7 +22,7 @@ from geartrain.records.batch import Batch, DeadLetter
 from geartrain.schema import ColumnBatch, Schema
 from geartrain.state.claims import HAS
 from geartrain.state.keyed import DictBackend, KeyedState
-from geartrain.state.moving import step_and_form
+from geartrain.state.moving import said_of
 from geartrain_cloud.explaining.errors import ExplainError
 from geartrain_cloud.log.arrow import from_table
 from geartrain_cloud.log.pack import take
@@ -273,7 +273,7 @@ class LoggedFlow:
             Moved(device, rows.entry)
             for rows in self._of(STATE)
             for cell, device in zip(self.batch(STATE, rows.rows).values, rows.devices, strict=True)
-            if step_and_form(cell.step)[0] == step and (keys is None or cell.key in keys)
+            if said_of(cell.step)[0] == step and (keys is None or cell.key in keys)
         ]
 
     def _of(self, channel: str) -> Iterator[LoggedRows]:

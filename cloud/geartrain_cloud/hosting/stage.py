@@ -80,7 +80,7 @@ class HostStage(StatefulProcessor):
 
         workshop = self._opened()
         hosted = workshop.version(row.sequence).flows[row.flow]
-        forgotten = forget_steps(self._state, hosted.drops[self._number])
+        forgotten = forget_steps(self._state, hosted.drops[self._number], hosted.revision)
         workshop.note_dropped(hosted, f"{self._number}.{row.shard}", forgotten)
 
     def _take(self, row: Row) -> None:

@@ -48,7 +48,8 @@ class _Place(msgspec.Struct, array_like=True):
     by (entry stream, partition of the log); due: by step and bucket the least due time of its cells, where
     one has any; size: bytes of all buckets, -1 where nobody has counted what an older version wrote; forms:
     by step, what stands for the type of the states in its cells; kept: by step its cells and their bytes,
-    without keys, None where nobody has counted what an older version wrote.
+    without keys, None where nobody has counted what an older version wrote; began: by step, the last revision
+    with which it began empty.
     """
 
     clocks: dict[str, int] = {}
@@ -57,6 +58,7 @@ class _Place(msgspec.Struct, array_like=True):
     size: int = -1
     forms: dict[str, str] = {}
     kept: dict[str, tuple[int, int]] | None = None
+    began: dict[str, int] = {}
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -155,9 +157,11 @@ def take_beside(state: ShrinkingMap, steps: Collection[str]) -> int:
     return count
 
 
-def forget_steps(state: StateMap, steps: Collection[str]) -> dict[str, int]:
-    """Forget all cells of some steps of a shard; how many each had, by step."""
-    forgotten, place, size = dict.fromkeys(steps, 0), None, 0
+def forget_steps(state: StateMap, steps: Collection[str], revision: int) -> dict[str, int]:
+    """Forget all cells of some steps of a shard, which begin empty with a revision; how many each had, by
+    step.
+    """
+    forgotten, place, size = dict.fromkeys(steps, 0), _Place(size=0, kept={}), 0
     for (number,), (raw,) in list(state.iterator()):
         if number <= _BESIDE:
             continue
@@ -170,13 +174,13 @@ def forget_steps(state: StateMap, steps: Collection[str]) -> dict[str, int]:
         packed = _encode(cells)
         size += len(packed)
         state.updateValue((number,), (packed,))
-    if place is not None:
-        place.due = {name: due for name, due in place.due.items() if _owner(name) not in forgotten}
-        place.forms = {step: form for step, form in place.forms.items() if step not in steps}
-        if place.kept is not None:
-            place.kept = {name: kept for name, kept in place.kept.items() if _owner(name) not in forgotten}
-        place.size = size
-        state.updateValue((_PLACE,), (_encode(place),))
+    place.due = {name: due for name, due in place.due.items() if _owner(name) not in forgotten}
+    place.forms = {step: form for step, form in place.forms.items() if step not in steps}
+    if place.kept is not None:
+        place.kept = {name: kept for name, kept in place.kept.items() if _owner(name) not in forgotten}
+    place.size = size
+    place.began |= dict.fromkeys(steps, revision)
+    state.updateValue((_PLACE,), (_encode(place),))
     return forgotten
 
 
@@ -251,6 +255,7 @@ def join_state(state: StateMap, parts: Iterable[bytes]) -> int:
     for raw in parts:
         part = _decode_part(raw)
         place.forms |= part.place.forms
+        place.began |= part.place.began  # the same in all shards, as all clocks
         for source, clock in part.place.clocks.items():  # the same in all shards that ever ran
             place.clocks[source] = max(place.clocks.get(source, clock), clock)
         for entry, positions in part.place.positions.items():
@@ -309,6 +314,10 @@ class BucketState:
     @clocks.setter
     def clocks(self, clocks: Mapping[str, int]) -> None:
         self._place.clocks = dict(clocks)
+
+    def began(self, step: str) -> int:
+        """The last revision with which a step began empty, 0 for none."""
+        return self._place.began.get(step, 0)
 
     def positions(self, entry: str) -> dict[str, int]:
         """The last position of each partition that came by the stream `entry`; may be changed."""

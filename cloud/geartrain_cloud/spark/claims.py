@@ -33,7 +33,7 @@ from geartrain.runtime.moving import brought_up, of_steps
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.state.claims import ASKS, BACK, HAS, LOST, Claim, GivenCell, given_cells, lost
 from geartrain.state.keyed import NEVER, saved_cell
-from geartrain.state.moving import Cells, StateCell, step_and_form
+from geartrain.state.moving import Cells, StateCell, said_of
 from geartrain_cloud.log.arrow import to_table
 from geartrain_cloud.log.pack import pack
 from geartrain_cloud.ports import Entry, EntryKind
@@ -110,7 +110,7 @@ def owners_told(domain: str, owners: Mapping[bytes, str]) -> bytes:
 def owned_cells(rows: ColumnBatch, devices: Iterable[str]) -> Iterator[tuple[str, bytes, str]]:
     """The step, the key and the device of each cell that devices have left; rows: of `STATE`."""
     for called, key, device in zip(rows.fields[_STEP], rows.fields[_KEY], devices, strict=True):
-        yield step_and_form(called)[0], key, device
+        yield said_of(called)[0], key, device
 
 
 def claim_told(claim: Claim, device: str, step: str) -> bytes:

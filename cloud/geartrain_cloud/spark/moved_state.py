@@ -25,7 +25,7 @@ from geartrain.runtime.fragment import Fragment, Output
 from geartrain.runtime.moving import loaded
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.state.keyed import NEVER, due_of, saved_cell
-from geartrain.state.moving import NOT_TAKEN_IN, Cells, StateCell, step_and_form, taken_in
+from geartrain.state.moving import NOT_TAKEN_IN, Cells, StateCell, said_of, taken_in
 from geartrain_cloud.log.pack import pack, take, unpack
 from geartrain_cloud.spark.buckets import BEGUN, BucketState
 from geartrain_cloud.spark.clocks import Clocks, least_clock, sources_of
@@ -60,7 +60,7 @@ def dealt_cells(
     of_step = {step: stage.number for stage in stages[1:] for step in stage.steps}
     dealt: dict[tuple[int, int], list[int]] = {}
     for row, cell in enumerate(batch.values):
-        step, _ = step_and_form(cell.step)
+        step, *_ = said_of(cell.step)
         stage = of_step.get(step)
         if stage is None:
             reason = f"step {step!r} keeps none in the data centre"
@@ -90,10 +90,10 @@ class MovedState:
                 cell = self._whole(record)
                 if cell is not None:
                     place = batch.origin(row), batch.times[row]
-                    step, form = step_and_form(record.step)
+                    step, form, revision = said_of(record.step)
                     at = step, record.key
                     try:
-                        whole.append((at, self._of_now(step, form, cell), *place))
+                        whole.append((at, self._of_now(step, form, revision, cell), *place))
                     except SchemaError as error:
                         self._refuse(at, cell, place, str(error))
         cells = Cells()
@@ -124,10 +124,15 @@ class MovedState:
         self._begun[at] = None if is_whole else saved_cell(NEVER, _encode(begun))
         return begun.cell if is_whole else None
 
-    def _of_now(self, step: str, form: str, cell: bytes) -> bytes:
+    def _of_now(self, step: str, form: str, revision: int, cell: bytes) -> bytes:
         """A cell as its task keeps it now, which a device has kept by the code of another revision; raises
         `SchemaError`.
         """
+        began = self._saved.began(step)
+        if 0 < revision < began:
+            raise SchemaError(
+                f"step {step!r} has begun empty with revision {began}, and revision {revision} has kept this"
+            )
         task = self._stage.graph[step].operator
         if not form or not isinstance(task, Process):
             return cell

@@ -151,6 +151,7 @@ def cross(session: Session, change: Change, numbers: Numbers, before: Progress, 
         batches = former.seal(left.output, before, before)
         sealer.stand_at(batches[-1].seq, batches[-1].digest)
     sealer.has_moved = numbers.has_moved or bool(left.cells)
+    kept_by = numbers.revision
     numbers = replace(
         numbers,
         number=numbers.number + 1,
@@ -159,7 +160,7 @@ def cross(session: Session, change: Change, numbers: Numbers, before: Progress, 
     )
     here = Progress(before.watermarks, after.positions, before.source_watermarks)
     batches.append(sealer.cross(change.runs, numbers.number, here))
-    batches += sealer.moved(left.cells, left.forms, here)
+    batches += sealer.moved(left.cells, left.forms, kept_by, here)
     state: Kept = {
         REVISION: change.revision.to_json().encode(),
         **numbers.stored(),

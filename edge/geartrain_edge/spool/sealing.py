@@ -112,12 +112,15 @@ class Sealer:
         body = encode_crossing(crossing, self._schemas())
         return self._seal(BatchKind.CROSSING, Part("", "", 0, EncodedRows(body, 0, 0)), progress)
 
-    def moved(self, cells: Cells, forms: Mapping[str, str], progress: Progress) -> list[SpooledBatch]:
+    def moved(
+        self, cells: Cells, forms: Mapping[str, str], revision: int, progress: Progress
+    ) -> list[SpooledBatch]:
         """The batches of cells that leave the device, behind the crossing with which their steps do.
 
-        forms: by step, what stands for the layout of its cells.
+        forms: by step, what stands for the layout of its cells; revision: that has kept them, 0 for unknown.
         """
-        channel, going = state_channel(self._plan.graph), moving.records(cells, forms=forms)
+        channel = state_channel(self._plan.graph)
+        going = moving.records(cells, forms=forms, revision=revision)
         return [self._beside(channel, one, progress) for one in moving.batches(going)]
 
     def first_claim(self, progress: Progress) -> SpooledBatch:

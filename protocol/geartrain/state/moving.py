@@ -32,13 +32,15 @@ _CELL_BYTES = 64
 
 
 FORM = "@"
-"""Between the id of a step and what stands for the layout of its cells, where that can change."""
+"""Behind the id of a step, and before each of two things that a device may say of its cells: what stands for
+their layout, where that can change, and the number of the revision that has kept them.
+"""
 
 
 class StateCell(Record):
     """A saved cell that moves, or a piece of one: the bytes from `offset` on of `size`.
 
-    step: with the form of the cell behind its id, where it has one.
+    step: with the form of the cell and the revision that has kept it behind its id, where these are said.
     """
 
     step: str
@@ -113,27 +115,33 @@ def too_large(
     )
 
 
-def formed(step: str, form: str) -> str:
-    """How a cell on its way calls its step."""
+def formed(step: str, form: str, revision: int = 0) -> str:
+    """How a cell on its way calls its step; form: "" for none; revision: that has kept it, 0 for unknown."""
+    if revision:
+        return f"{step}{FORM}{form}{FORM}{revision}"
     return f"{step}{FORM}{form}" if form else step
 
 
-def step_and_form(called: str) -> tuple[str, str]:
-    """The id of a step and the form of a cell, which is "" where the device has not said one."""
-    step, _, form = called.partition(FORM)
-    return step, form
+def said_of(called: str) -> tuple[str, str, int]:
+    """The id of a step, the form of a cell, and the revision that has kept it. These are "" and 0 where the
+    device has not said them: a program of before says no revision.
+    """
+    step, _, said = called.partition(FORM)
+    form, _, number = said.partition(FORM)
+    return step, form, int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else 0
 
 
 def records(
     cells: Mapping[tuple[str, bytes], bytes],
     piece_bytes: int = PIECE_BYTES_MAX,
     forms: Mapping[str, str] | None = None,
+    revision: int = 0,
 ) -> Iterator[StateCell]:
     """The cells as records in order of (step, key), those above `piece_bytes` in pieces; forms: by step, what
-    stands for the layout of its cells.
+    stands for the layout of its cells; revision: the number of the one that has kept them, 0 for unknown.
     """
     for (name, key), cell in sorted(cells.items()):
-        step = formed(name, (forms or {}).get(name, ""))
+        step = formed(name, (forms or {}).get(name, ""), revision)
         for offset in range(0, max(1, len(cell)), piece_bytes):
             yield StateCell(step, key, offset, len(cell), cell[offset : offset + piece_bytes])
 

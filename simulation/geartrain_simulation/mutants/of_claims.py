@@ -233,7 +233,7 @@ def _asked_for_ever(patches: Patches) -> None:
 def _form_not_said(patches: Patches) -> None:
     """What a device leaves does not say by which code it was kept."""
     patches.replace(
-        Sealer, "moved", lambda right: lambda sealer, cells, forms, here: right(sealer, cells, {}, here)
+        Sealer, "moved", lambda right: lambda sealer, cells, forms, *rest: right(sealer, cells, {}, *rest)
     )
 
 
@@ -257,7 +257,7 @@ def _aside_not_made_anew(patches: Patches) -> None:
 
 def _left_not_made_anew(patches: Patches) -> None:
     """What a device leaves is taken as it is, whatever its form."""
-    patches.replace(MovedState, "_of_now", lambda right: lambda moved, step, form, cell: cell)
+    patches.replace(MovedState, "_of_now", lambda right: lambda moved, *said: said[-1])
 
 
 OF_CLAIMS = (

@@ -25,7 +25,7 @@ def _is_state(batch: Any) -> bool:
 
 def _state_not_sent(patches: Patches) -> None:
     """A step leaves the device, and what it keeps is forgotten."""
-    patches.replace(Sealer, "moved", lambda right: lambda sealer, cells, forms, progress: [])
+    patches.replace(Sealer, "moved", lambda right: lambda sealer, *_: [])
 
 
 def _state_shed(patches: Patches) -> None:
@@ -43,8 +43,8 @@ def _state_behind_records(patches: Patches) -> None:
     waiting: dict[int, Any] = {}
 
     def make_moved(right: Any) -> Any:
-        def stash(sealer: Sealer, cells: Any, forms: Any, progress: Any) -> Any:
-            waiting[id(sealer)] = (dict(cells), forms)
+        def stash(sealer: Sealer, cells: Any, forms: Any, revision: int, progress: Any) -> Any:
+            waiting[id(sealer)] = (dict(cells), forms, revision)
             return []
 
         return stash
@@ -53,8 +53,8 @@ def _state_behind_records(patches: Patches) -> None:
         def number(sealer: Sealer, parts: Any, before: Any, after: Any, dropped: Any = None) -> Any:
             batches = right(sealer, parts, before, after, dropped)
             if parts and id(sealer) in waiting:
-                cells, forms = waiting.pop(id(sealer))
-                batches += moved(sealer, cells, forms, after)
+                cells, forms, revision = waiting.pop(id(sealer))
+                batches += moved(sealer, cells, forms, revision, after)
             return batches
 
         return number
