@@ -41,6 +41,7 @@ BODIES = {
     "raises": ('raise RuntimeError("no such sensor")', "pass"),
     "exits": ("", "os._exit(7)"),
     "hangs": ("", "time.sleep(3_600)"),
+    "hangs later": ("", "while COUNT[0] > 30: pass"),
     "leaks": ("", 'HOARD.append(b"x" * (400 << 20)); time.sleep(3_600)'),
     "imports forever": ("time.sleep(3_600)", "pass"),
     "later": ("", "COUNT[0] > 30 and os._exit(7)"),

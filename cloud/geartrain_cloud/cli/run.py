@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from rich.console import Console
 
+from geartrain.adapters.stuck import StuckWatch
 from geartrain.errors import ConfigError
 from geartrain.flow.loading import load_flow
 from geartrain.printable import printable
@@ -31,7 +32,6 @@ from geartrain_cloud.cli.inprocess import (
     live_sources,
     run_in_process,
 )
-from geartrain_cloud.cli.stuck import StuckWatch
 from geartrain_cloud.cli.watched import Wish
 from geartrain_cloud.cli.watching import watch
 
@@ -68,7 +68,8 @@ def run_flow(flow: str, wishes: RunWishes) -> None:
     if live:
         limit = "" if wishes.seconds is None else f", for {wishes.seconds:g} s at the most"
         notice.print(f"reading {', '.join(live)} to the end, or until Ctrl-C{limit}", soft_wrap=True)
-    stuck = StuckWatch(flow.partition(".")[0].partition(":")[0], lambda said: _say_now(notice, said))
+    package = flow.partition(".")[0].partition(":")[0]
+    stuck = StuckWatch({package}, lambda said: _say_now(notice, f"{said}; Ctrl-C, and once more, ends it"))
     with _Stop(wishes.seconds) as stop, ProgressLine(notice) as line, stuck:
 
         def tell(now: Now) -> None:

@@ -481,17 +481,16 @@ class Agent:
                 return
             await session.backlog.wait_for_room()
 
+    @property
+    def step(self) -> str:
+        """The step at work, "" between two calls."""
+        return "" if self._session is None else self._session.fragment.at
+
     def status(self) -> AgentStatus:
         """The agent at this moment."""
         clock, taken_s = self._effects.clock, self._taken_s
-        status = status_of(
-            self._session,
-            self._settings.device,
-            self._plan.graph.name,
-            self._state,
-            self._reason,
-            clock.now_us(),
-        )
+        device, flow = self._settings.device, self._plan.graph.name
+        status = status_of(self._session, device, flow, self._state, self._reason, clock.now_us())
         kept = {step: size for step, size in self._effects.store.kept().items() if not step.startswith("_")}
         uncommitted_s = 0.0 if taken_s is None else clock.monotonic_s() - taken_s
         return replace(status, uncommitted_s=uncommitted_s, kept=kept)

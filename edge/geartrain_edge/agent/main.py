@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -22,6 +23,7 @@ from geartrain.adapters.boot_clock import SystemBootClock
 from geartrain.adapters.plain_log import log_to_stderr
 from geartrain.adapters.service_notes import noted_service
 from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
+from geartrain.adapters.stuck import StuckWatch
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.errors import (
     ConfigError,
@@ -39,7 +41,7 @@ from geartrain.revision import Revision
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.agent.config import AgentConfig, load
 from geartrain_edge.agent.parentage import is_orphan
-from geartrain_edge.agent.status import write_status
+from geartrain_edge.agent.status import StatusFile
 from geartrain_edge.errors import AlarmError, ChangedFlowError
 from geartrain_edge.sources.secrets import FolderSecrets
 from geartrain_edge.spool.disk_floor import DiskFloor
@@ -62,6 +64,8 @@ EXIT_ALARM = 3
 """The data centre refuses this spool: a new start must not be tried."""
 
 STATUS_INTERVAL_S = 0.5
+STILL_S = 5.0
+"""A flow that does not come back from one call for so long is named in its status."""
 
 _LOG = logging.getLogger("geartrain.agent")
 _WORST_FIRST = (EXIT_ALARM, EXIT_CONFIG, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK)
@@ -135,12 +139,27 @@ def _said(error: GeartrainError, flow: str = "") -> int:
 
 
 async def _run(loaded: Sequence[tuple[AgentConfig, Plan, Revision]]) -> set[int]:
-    """Run all flows side by side to their ends; returns their exit codes."""
+    """Run all flows side by side to their ends, and name a step that does not come back; returns their exit
+    codes.
+    """
+    agents: list[Agent] = []
+    files = [StatusFile(config.status_file) for config, _, _ in loaded]
+    packages = {config.flow.partition(":")[0].partition(".")[0] for config, _, _ in loaded}
+    with StuckWatch(packages, partial(_stands_still, files), STILL_S, partial(_step, agents)) as watch:
+        return await _run_all(loaded, agents, files, watch)
+
+
+async def _run_all(
+    loaded: Sequence[tuple[AgentConfig, Plan, Revision]],
+    agents: list[Agent],
+    files: Sequence[StatusFile],
+    watch: StuckWatch,
+) -> set[int]:
+    """Run all flows; returns their exit codes. agents: takes them; files: where each says how it does."""
     from geartrain.adapters.mqtt import AiomqttNet  # once the file is read, whose mistakes are said sooner
 
     clock = SystemClock()
     priority = Priority(_claims(loaded[0][0]), clock)
-    agents: list[Agent] = []
 
     def stop() -> None:
         for agent in agents:
@@ -150,23 +169,39 @@ async def _run(loaded: Sequence[tuple[AgentConfig, Plan, Revision]]) -> set[int]
     async with noted_service(lambda: _line(agents)) as notes, asyncio.TaskGroup() as group:
         signals = EndSignals(stop, notes.stopping)
         tasks = []
-        for config, plan, revision in loaded:
+        for (config, plan, revision), file in zip(loaded, files, strict=True):
             broker = config.broker
             net = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context)
             spool = _spool(config)
-            files = _files(config, plan)
+            lines = _files(config, plan)
             chance = SystemRandomness()
             room = DiskFloor(config.spool_file, config.settings.free_floor_bytes)
             boots = SystemBootClock(config.clock_floor_us, synchronized=config.is_clock_synchronized)
             agent = Agent(
-                *(config.settings, plan, spool, net, clock, chance, priority, files, revision, room, boots),
+                *(config.settings, plan, spool, net, clock, chance, priority, lines, revision, room, boots),
                 answers=True,
                 secrets=None if config.settings.secrets is None else FolderSecrets(config.settings.secrets),
             )
             agents.append(agent)
-            tasks.append(group.create_task(_run_one(config, agent, net)))
+            reports = _Reports(config, agent, net, file, watch)
+            tasks.append(group.create_task(_run_one(config, agent, reports)))
     codes = {task.result() for task in tasks}
     return codes | {EXIT_INTERRUPTED} if signals.was_interrupted else codes
+
+
+def _step(agents: Sequence[Agent]) -> str:
+    """The step at work, "" for none."""
+    return next(filter(None, (agent.step for agent in agents)), "")
+
+
+def _stands_still(files: Sequence[StatusFile], why: str) -> None:
+    """Say in the status of all flows what keeps them all, for they run side by side."""
+    _LOG.warning("%s", why)
+    for file in files:
+        try:
+            file.stands_still(why)
+        except OSError:  # a status is a courtesy
+            continue
 
 
 def _line(agents: Sequence[Agent]) -> str:
@@ -205,41 +240,51 @@ def _files(config: AgentConfig, plan: Plan) -> LineFiles | None:
     return FolderFiles(config.state)
 
 
-async def _run_one(config: AgentConfig, agent: Agent, net: AiomqttNet) -> int:
+async def _run_one(config: AgentConfig, agent: Agent, reports: _Reports) -> int:
     device, flow = config.settings.device, agent.status().flow
     _LOG.info("device %s: flow %s, broker %s:%d", device, config.flow, config.broker.host, config.broker.port)
     try:
         async with asyncio.TaskGroup() as group:
-            reports = group.create_task(_report(config, agent, net))
+            reporting = group.create_task(reports.run())
             await agent.run()
-            reports.cancel()
+            reporting.cancel()
     except* GeartrainError as errors:
         error = errors.exceptions[0]
     else:
         _LOG.info("device %s: flow %s has %s", device, flow, agent.status().state)
         return EXIT_OK
     finally:
-        _write(config, agent, net)
+        reports.write()
     if not isinstance(error, GeartrainError):
         raise error
     return _said(error, flow if config.where else "")
 
 
-async def _report(config: AgentConfig, agent: Agent, net: AiomqttNet) -> None:
-    clock = SystemClock()
-    while True:
-        if config.drain_file.exists():
-            agent.drain()
-        if is_orphan():
-            agent.stop()
-        _write(config, agent, net)
-        await clock.sleep(STATUS_INTERVAL_S)
+class _Reports:
+    """What one flow says of itself in its status file."""
 
+    def __init__(
+        self, config: AgentConfig, agent: Agent, net: AiomqttNet, file: StatusFile, watch: StuckWatch
+    ) -> None:
+        self._config, self._agent, self._net, self._file, self._watch = config, agent, net, file, watch
 
-def _write(config: AgentConfig, agent: Agent, net: AiomqttNet) -> None:
-    status, path = agent.status(), config.status_file
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_status(path, replace(status, pid=os.getpid(), counters=status.counters | net.counters))
-    except OSError as error:  # a status is a courtesy: the records go on without it
-        _LOG.warning("the status file %s cannot be written: %s", path, error.strerror)
+    async def run(self) -> None:
+        """Write until cancelled; have the flow drain or stop where that is asked for."""
+        clock = SystemClock()
+        while True:
+            self._watch.beat()
+            if self._config.drain_file.exists():
+                self._agent.drain()
+            if is_orphan():
+                self._agent.stop()
+            self.write()
+            await clock.sleep(STATUS_INTERVAL_S)
+
+    def write(self) -> None:
+        """Write how it does now."""
+        status = self._agent.status()
+        try:
+            self._file.write(replace(status, pid=os.getpid(), counters=status.counters | self._net.counters))
+        except OSError as error:  # a status is a courtesy: the records go on without it
+            path = self._config.status_file
+            _LOG.warning("the status file %s cannot be written: %s", path, error.strerror)

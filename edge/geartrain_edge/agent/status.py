@@ -7,10 +7,12 @@ file's owner can read it. It is a report and never an input: nothing is decided 
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from geartrain.ports import StateSize
 
@@ -29,7 +31,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
 
     state: `starting`, `greeting` (a fresh spool asks where its device stands), `running`, `blocked` (the
     spool is full), `draining` (nothing is read any more), `finished`, `drained`, `stopped` or `failed`;
-    reason: a sentence for `failed`; epoch: 16 hexadecimal digits;
+    reason: a sentence for `failed`, or for a flow that stands still; epoch: 16 hexadecimal digits;
     spooled_seq, acked_seq: last committed and last trimmed batch; watermarks: by channel, microseconds;
     held: channels that ingest does not know, with the rows of the batch that waits, and all behind it;
     lacks: sources of which this device has no split, null until they are open; counters: totals by name since
@@ -120,3 +122,25 @@ def write_status(path: Path, status: AgentStatus) -> None:
     with os.fdopen(handle, "wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(status), indent=1) + b"\n")
     fresh.replace(path)
+
+
+class StatusFile:
+    """The status file of one flow; written by the flow's loop, or in its place where that stands still."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._last: AgentStatus | None = None
+        self._turn = threading.Lock()
+
+    def write(self, status: AgentStatus) -> None:
+        """As `write_status`, in its folder."""
+        with self._turn:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._last = status
+            write_status(self._path, status)
+
+    def stands_still(self, why: str) -> None:
+        """Say so in the status that was written last, from another thread; raises `OSError`."""
+        with self._turn:
+            if self._last is not None:
+                write_status(self._path, replace(self._last, reason=why))

@@ -181,7 +181,9 @@ class BundledApps:
         except DiskError as error:  # it is noted at a later look: nothing of the app waits for it
             _LOG.error("app %s: %s", app.instance, error)
         if health.still_s >= self._trial.deadline_s:
-            return f"it hangs: it has made no step for {health.still_s:.0f} s"
+            _, why = process.state()
+            said = f"it hangs: it has made no step for {health.still_s:.0f} s"
+            return f"{said}; {why}" if why else said
         if 0 < self._trial.memory_bytes_max < health.memory_bytes:
             most = self._trial.memory_bytes_max >> 20
             return f"it leaks: it takes {health.memory_bytes >> 20} MiB; {most} are the most"

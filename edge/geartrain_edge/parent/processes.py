@@ -30,6 +30,8 @@ from geartrain_edge.settings import CLAIMS_FILE, COMMITTED_FILE, DRAIN_FILE, SHA
 
 LOG_BYTES_MAX = 1 << 20
 """A log that is longer is set aside as `agent.log.1`, which it replaces."""
+STILL_S = 15.0
+"""A process whose status file says the same for so long is said to stand still."""
 _LINES_KEPT = 20
 _LINE_BYTES_MAX = 4_096
 _SAID = "gear-agent: "
@@ -109,8 +111,10 @@ class AgentProcess:
         status = self._said()
         if status is None:
             return AppState.STARTING, ""
-        why = status.alarm or status.reason or status.awaits or _WHY.get(status.state, "")
-        return _STATES.get(status.state, AppState.STARTING), why
+        still_s = time.monotonic() - self._look_s(status)
+        still = f"it has made no step for more than {STILL_S:g} s" if still_s > STILL_S else ""
+        why = status.alarm or status.reason or still or status.awaits or _WHY.get(status.state, "")
+        return _STATES.get(status.state, AppState.STARTING), self._relative(why)
 
     def lacks(self) -> tuple[str, ...] | None:
         """The sources that the device does not have, as its status file says."""
@@ -122,9 +126,7 @@ class AgentProcess:
         same, or while records that it has read are not committed.
         """
         status, now_s = self._said(), time.monotonic()
-        if status is not None and status.written_at_us != self._seen:
-            self._seen, self._seen_s = status.written_at_us, now_s
-        still_s = max(now_s - self._seen_s, 0.0 if status is None else status.uncommitted_s)
+        still_s = max(now_s - self._look_s(status), 0.0 if status is None else status.uncommitted_s)
         return Health(still_s, memory_of(self._child.pid))
 
     def spent(self) -> Spent | None:
@@ -132,6 +134,12 @@ class AgentProcess:
         status = self._said()
         spent = None if status is None else spent_by(self._child.pid, status.records_read)
         return None if spent is None or status is None else replace(spent, kept=status.kept)
+
+    def _look_s(self, status: _Status | None) -> float:
+        """Since when its status file says the same, monotonic seconds."""
+        if status is not None and status.written_at_us != self._seen:
+            self._seen, self._seen_s = status.written_at_us, time.monotonic()
+        return self._seen_s
 
     def _said(self) -> _Status | None:
         """Its status file; None until it has written one."""
@@ -148,7 +156,11 @@ class AgentProcess:
         if self._exceeded:
             return self._exceeded
         lines = [line for line in self._log.lines if line.startswith(_SAID)] or list(self._log.lines)
-        return lines[-1].removeprefix(_SAID).replace(f"{self._folder.parent}/", "") if lines else ""
+        return self._relative(lines[-1].removeprefix(_SAID)) if lines else ""
+
+    def _relative(self, text: str) -> str:
+        """A sentence with paths that begin in the device's folder."""
+        return text.replace(f"{self._folder.parent}/", "")
 
     def terminate(self) -> None:
         """SIGTERM."""

@@ -67,6 +67,8 @@ class Fragment:
         self.steps = frozenset(steps)
         self.state = KeyedState(backend if backend is not None else DictBackend())
         self.counters: dict[str, int] = {}
+        self.at = ""
+        """The step at work, "" between two calls."""
         self._letters: list[DeadLetter] = []
         self._late: list[DeadLetter] = []
         self._output = Output()
@@ -133,6 +135,7 @@ class Fragment:
         """
         entry = self._entries.get(stream)
         self._run(stream, entry(batch) if entry is not None else batch)
+        self.at = ""
 
     def advance(self, stream: str, watermark: int) -> None:
         """No later batch of `stream` (a source inside, or a channel) will hold a record below `watermark`,
@@ -152,7 +155,9 @@ class Fragment:
             known[step.id] = least
             running = self._running.get(step.id)
             if running is not None:
+                self.at = step.id
                 self._deliver(step, running.advance(least))
+        self.at = ""
 
     def take_in(self, cells: Mapping[tuple[str, bytes], bytes]) -> None:
         """Go on with saved cells that came from elsewhere, of keys that have none here, between two batches.
@@ -186,8 +191,10 @@ class Fragment:
             if not inside:
                 return
             for consumer, feed in inside[1:]:
+                self.at = consumer.id
                 self._deliver(consumer, feed(batch))
             step, feed = inside[0]
+            self.at = step.id
             stream, batch = step.id, feed(batch)
             if step.out is None:
                 self._output.add(stream, batch)

@@ -1,4 +1,4 @@
-"""What `gear run` says of a step that does not come back: where it is, and once."""
+"""What is said of a step that does not come back: where it is, and once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 
-from geartrain_cloud.cli.stuck import StuckWatch, place_of
+from geartrain.adapters.stuck import StuckWatch, place_of
 from tests.waiting import WAIT_S
 
 
@@ -22,12 +22,10 @@ def test_a_call_that_does_not_come_back_is_named_with_its_line() -> None:
         said.append(line)
         heard.set()
 
-    with StuckWatch("tests", say, after_s=0.01):
+    with StuckWatch({"tests"}, say, after_s=0.01, step=lambda: "slow"):
         stays_until(heard)
     line = stays_until.__code__.co_firstlineno + 1
-    assert said[0].startswith(
-        f"for 0.01 s the flow has not come back from stays_until ({__file__}, line {line}); "
-    )
+    assert said[0] == f"for 0.01 s step 'slow' has not come back from stays_until ({__file__}, line {line})"
     assert len(said) == 1  # for one beat it is said once
 
 
@@ -37,12 +35,12 @@ def test_who_waits_for_input_is_not_named() -> None:
     waits = threading.Thread(target=over.wait, args=(WAIT_S,), daemon=True)
     waits.start()
     assert waits.ident is not None
-    assert place_of(sys._current_frames().get(waits.ident), "tests") == ""
+    assert place_of(sys._current_frames().get(waits.ident), {"tests"}) == ""
     over.set()
     waits.join()
 
 
 def test_a_package_that_is_installed_is_the_users_where_the_flow_is_in_it() -> None:
     found: list[str] = []
-    json.dumps(object(), default=lambda _: found.append(place_of(sys._getframe(1), "json")))
+    json.dumps(object(), default=lambda _: found.append(place_of(sys._getframe(1), {"json"})))
     assert found[0].startswith("default (") or found[0].startswith("encode (") or "json" in found[0]
