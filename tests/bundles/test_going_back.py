@@ -76,15 +76,26 @@ def test_code_that_fails_before_its_first_commit_goes_back(device: Device, kind:
     device.tell(story)
 
 
-def test_code_that_fails_after_its_first_commit_stays_and_stops_by_name(device: Device) -> None:
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ("later", "ended with 7"),
+        ("exits as for a mistake", "ended with 2"),
+        ("exits as for an alarm", "ended with 3"),
+    ],
+)
+def test_code_that_fails_after_its_first_commit_stays_and_stops_by_name(
+    device: Device, kind: str, how: str
+) -> None:
     async def story(platform: Platform) -> None:
         first = platform.submit("good")
         device.start()
         await platform.until_runs(first)
-        second = platform.submit("later")
+        second = platform.submit(kind)
         await platform.until(lambda: device.committed() == second)
         await platform.until(lambda: platform.state is AppState.FAILED)
         assert f"bundle {short(second)} has failed 2 times in a row" in platform.why
+        assert how in platform.why
         assert device.runs() == second
 
     device.tell(story)

@@ -42,6 +42,8 @@ BODIES = {
     "exits": ("", "os._exit(7)"),
     "hangs": ("", "time.sleep(3_600)"),
     "hangs later": ("", "while COUNT[0] > 30: pass"),
+    "exits as for a mistake": ("", "COUNT[0] > 30 and os._exit(2)"),
+    "exits as for an alarm": ("", "COUNT[0] > 30 and os._exit(3)"),
     "leaks": ("", 'HOARD.append(b"x" * (400 << 20)); time.sleep(3_600)'),
     "imports forever": ("time.sleep(3_600)", "pass"),
     "later": ("", "COUNT[0] > 30 and os._exit(7)"),

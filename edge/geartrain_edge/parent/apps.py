@@ -26,7 +26,9 @@ from geartrain_edge.parent.measuring import Meter, Spent
 _LOG = logging.getLogger("geartrain.parent")
 
 EXIT_FAILED, EXIT_CONFIG, EXIT_ALARM = 1, 2, 3
-"""How an agent ends: something broke that a new start may heal, one does not help, none must be."""
+"""How an agent ends that says why: something broke that a new start may heal, one does not help, none must be.
+Without a word of its own, the code is that of a user's step.
+"""
 
 
 class AppsPolicy(msgspec.Struct, frozen=True):
@@ -90,6 +92,10 @@ class Process(Protocol):
 
     def sentence(self) -> str:
         """Why it ended, in its own words; empty for none."""
+        ...
+
+    def speaks(self) -> bool:
+        """Whether the agent itself has said why it ends: its exit code is its own then."""
         ...
 
     def terminate(self) -> None:
@@ -335,14 +341,15 @@ class Apps:
             return True
         how = f"ended with {code}" if code is None or code >= 0 else f"was killed by signal {-code}"
         sentence = process.sentence()
-        is_final = not fault and code in (EXIT_CONFIG, EXIT_ALARM)
+        is_own = process.speaks()
+        is_final = not fault and is_own and code in (EXIT_CONFIG, EXIT_ALARM)
         if is_final:
             why = sentence or f"its agent {how}"
         else:
             why = fault or f"its agent {how}{': ' if sentence else ''}{sentence}"
-        is_guilty = bool(fault) or code not in (EXIT_CONFIG, EXIT_ALARM, EXIT_FAILED)
-        is_ours = code != EXIT_ALARM  # which is about the spool, whatever the code
-        end = End(why if is_ours else "", is_final or bool(fault), is_guilty)
+        is_guilty = bool(fault) or not (is_own and code in (EXIT_CONFIG, EXIT_ALARM, EXIT_FAILED))
+        is_of_spool = is_own and code == EXIT_ALARM  # whatever the code that runs
+        end = End("" if is_of_spool else why, is_final or bool(fault), is_guilty)
         if final := await self._watch.ended(app, end):
             why, is_final = final, True
         if is_final:

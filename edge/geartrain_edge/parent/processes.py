@@ -150,13 +150,19 @@ class AgentProcess:
         return status if status.pid == self._child.pid else None
 
     def sentence(self) -> str:
-        """What it was ended for; else the last line of its log that is for people, or any last line. Paths in
-        it are relative.
+        """What it was ended for, or what the agent said last; else what its status says of its failure, or the
+        last line of its log. Paths in it are relative.
         """
         if self._exceeded:
             return self._exceeded
-        lines = [line for line in self._log.lines if line.startswith(_SAID)] or list(self._log.lines)
-        return self._relative(lines[-1].removeprefix(_SAID)) if lines else ""
+        status = self._said()
+        reason = status.reason if status is not None and status.state == "failed" else ""
+        last = self._log.lines[-1] if self._log.lines else ""
+        return self._relative(self._log.said or reason or last)
+
+    def speaks(self) -> bool:
+        """Whether its log has a line that is for people."""
+        return bool(self._log.said)
 
     def _relative(self, text: str) -> str:
         """A sentence with paths that begin in the device's folder."""
@@ -259,6 +265,8 @@ class _Log:
         self._descriptor, self._path, self._rest = descriptor, path, b""
         self.ended = asyncio.Event()
         self.lines: deque[str] = deque(maxlen=_LINES_KEPT)
+        self.said = ""
+        """The last line that is for people."""
         self._loop = asyncio.get_running_loop()
         os.set_blocking(descriptor, False)
         self._loop.add_reader(descriptor, self._read)
@@ -291,6 +299,8 @@ class _Log:
         for line in whole:
             if text := printable(line[:_LINE_BYTES_MAX].decode(errors="backslashreplace")).strip():
                 self.lines.append(text)
+                if text.startswith(_SAID):
+                    self.said = text.removeprefix(_SAID)
         try:
             self._write(data)
         except OSError:  # a log is a courtesy: the app goes on without it

@@ -73,6 +73,10 @@ class SimChild:
         """Nothing is to be said."""
         return ""
 
+    def speaks(self) -> bool:
+        """Its exit codes are those of an agent."""
+        return True
+
     def terminate(self) -> None:
         """It ends soon, or does not care."""
         self._process.point("child.terminate", self._app.instance)
