@@ -80,6 +80,7 @@ def test_code_that_fails_before_its_first_commit_goes_back(device: Device, kind:
     ("kind", "how"),
     [
         ("later", "ended with 7"),
+        ("exits as for what heals", "ended with 1"),
         ("exits as for a mistake", "ended with 2"),
         ("exits as for an alarm", "ended with 3"),
     ],
@@ -96,6 +97,21 @@ def test_code_that_fails_after_its_first_commit_stays_and_stops_by_name(
         await platform.until(lambda: platform.state is AppState.FAILED)
         assert f"bundle {short(second)} has failed 2 times in a row" in platform.why
         assert how in platform.why
+        said = [app for report in platform.reports for app in report.apps]
+        assert any(one.state is AppState.RUNNING and f"{how} and is started again" in one.why for one in said)
         assert device.runs() == second
+
+    device.tell(story)
+
+
+def test_code_that_fails_and_has_none_before_it_is_shown_as_failing_and_stops_by_name(device: Device) -> None:
+    async def story(platform: Platform) -> None:
+        code = platform.submit("exits at once")
+        device.start()
+        await platform.until(lambda: platform.state is AppState.FAILED)
+        said = [app for report in platform.reports for app in report.apps if "ended with 1" in app.why]
+        assert any("its agent ended with 1 and is started again" in one.why for one in said)
+        assert said[-1].why.startswith(f"bundle {short(code)} has failed 2 times in a row and is not started")
+        assert device.committed() == ""
 
     device.tell(story)

@@ -44,6 +44,8 @@ BODIES = {
     "hangs later": ("", "while COUNT[0] > 30: pass"),
     "exits as for a mistake": ("", "COUNT[0] > 30 and os._exit(2)"),
     "exits as for an alarm": ("", "COUNT[0] > 30 and os._exit(3)"),
+    "exits as for what heals": ("", "COUNT[0] > 30 and os._exit(1)"),
+    "exits at once": ("", "os._exit(1)"),
     "leaks": ("", 'HOARD.append(b"x" * (400 << 20)); time.sleep(3_600)'),
     "imports forever": ("time.sleep(3_600)", "pass"),
     "later": ("", "COUNT[0] > 30 and os._exit(7)"),

@@ -26,7 +26,7 @@ from geartrain_edge.parent.measuring import Meter, Spent
 _LOG = logging.getLogger("geartrain.parent")
 
 EXIT_FAILED, EXIT_CONFIG, EXIT_ALARM = 1, 2, 3
-"""How an agent ends that says why: something broke that a new start may heal, one does not help, none must be.
+"""How an agent ends that says why: what broke may be healed by a new start, is not, or must not have one.
 Without a word of its own, the code is that of a user's step.
 """
 
@@ -250,7 +250,7 @@ class Apps:
             while (app := self._wanted.get(instance)) is not None:
                 began_s = self._clock.monotonic_s()
                 self._say(app, AppState.STARTING, self._why(instance) if failures else "")
-                is_over = await self._live(app)
+                is_over = await self._live(app, self._why(instance) if failures else "")
                 if is_over:
                     await self._until_other(app)
                     failures = 0
@@ -280,9 +280,11 @@ class Apps:
         except DiskError as error:
             _LOG.error("app %s: %s", instance, error)
 
-    async def _live(self, app: App) -> bool:
-        """One process of the app; whether the app is over as it is wanted now."""
-        fault = ""
+    async def _live(self, app: App, former: str) -> bool:
+        """One process of the app; whether the app is over as it is wanted now. former: how the one before it
+        failed, which is said until this one has run for `steady_s`.
+        """
+        fault, began_s = "", self._clock.monotonic_s()
         try:
             await self._watch.starting(app)
             process = await self._starter.start(app)
@@ -306,10 +308,13 @@ class Apps:
                     await self._starter.drain(app.instance)
                 state, why = process.state()
                 self._note_lacks(app, process)
-                if state is AppState.RUNNING and meter.is_due(now_s := self._clock.monotonic_s()):
+                now_s = self._clock.monotonic_s()
+                if state is AppState.RUNNING and meter.is_due(now_s):
                     meter.take(process.spent(), now_s)
+                if now_s - began_s >= self._policy.steady_s:
+                    former = ""
                 # It has ended once its process has: till then its spool is open.
-                self._say(app, AppState.DRAINING if state is AppState.ENDED else state, why)
+                self._say(app, AppState.DRAINING if state is AppState.ENDED else state, why or former)
                 if fault := await self._watch.look(app, process):
                     self.counters["processes_broken"] += 1
                     break

@@ -200,7 +200,7 @@ class BundledApps:
             _LOG.error("app %s: bundle %s goes back: %s", app.instance, short(app.code), end.why)
         await self._keep(app.instance, choice)
         self._settle()
-        if not end.is_guilty or (choice.proved is None or choice.proved.code != app.code):
+        if not end.is_guilty or app.code in (choice.tried, choice.refused):
             return ""
         self._failures[app.instance] = count = self._failures.get(app.instance, 0) + 1
         if count < self._trial.tries_max:

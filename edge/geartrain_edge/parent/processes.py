@@ -150,8 +150,8 @@ class AgentProcess:
         return status if status.pid == self._child.pid else None
 
     def sentence(self) -> str:
-        """What it was ended for, or what the agent said last; else what its status says of its failure, or the
-        last line of its log. Paths in it are relative.
+        """What it was ended for, or what the agent said last; else what its status says of its failure, or
+        the last line of its log. Paths in it are relative.
         """
         if self._exceeded:
             return self._exceeded
