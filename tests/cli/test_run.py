@@ -350,3 +350,33 @@ def test_a_time_of_another_form_is_refused(text: str, capsys: Capture) -> None:
     code, out, err = gear(["run", "any:flow", "--for", text], capsys)
     assert (code, out) == (2, "")
     assert err == f"gear: --for {text}: write a number above 0 with its unit, such as 30s, 5m or 2h\n"
+
+
+@pytest.mark.parametrize(
+    ("step", "who"),
+    [
+        ("readings.map(bad, out=Reading, name='mends')", "step 'mends'"),
+        ("readings.key_by('sensor').process('bads', Bad(), out=Reading)", "step 'bads'"),
+    ],
+)
+def test_what_a_step_raises_that_is_no_exception_is_one_sentence(
+    module: Any, capsys: Capture, step: str, who: str
+) -> None:
+    head = """
+class Mine(BaseException):
+    pass
+def bad(reading):
+    raise Mine("so it is")
+class Bad(Task[Reading, Reading]):
+    def on_next(self, value, context):
+        bad(value)
+"""
+    flow = module(head + FEW + f"{step}.sink('out', Table('out'))\n")
+    code, out, err = gear(["run", flow], capsys)
+    file, line = (
+        f"{flow.partition(':')[0]}.py",
+        (HEAD + head).split("\n").index('    raise Mine("so it is")') + 1,
+    )
+    assert (code, out) == (1, "")
+    assert f"gear: {who} raised Mine: so it is (" in err
+    assert f"{file}, line {line}), which is no Exception: " in err

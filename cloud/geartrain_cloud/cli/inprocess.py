@@ -32,7 +32,7 @@ from geartrain.declarations.cloud_sink import (
 )
 from geartrain.declarations.device_sink import Actuator, JsonLinesFile
 from geartrain.declarations.sink import Sink, Table
-from geartrain.errors import ConfigError
+from geartrain.errors import ConfigError, StepError
 from geartrain.graph.graph import DEAD_LETTERS, LATE, OVERTAKEN, Graph, Step
 from geartrain.operators.sink import SinkOperator
 from geartrain.operators.source import SourceOperator
@@ -42,6 +42,7 @@ from geartrain.records.event_time import END_OF_TIME, START_OF_TIME, format_time
 from geartrain.records.letters import Letter
 from geartrain.runtime.fragment import Output
 from geartrain.runtime.local import LocalRun
+from geartrain.runtime.opened import described
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_client.errors import DeadLettersError
 from geartrain_cloud.cli.actuating import Actuating
@@ -262,6 +263,21 @@ def _refusing(run: LocalRun | FetchedRun) -> Callable[[DeadLetter], None]:
     return refuse
 
 
+@contextmanager
+def _naming_step(run: LocalRun | FetchedRun) -> Iterator[None]:
+    """Turn what is no `Exception`, and so no dead letter, into a `StepError`; Ctrl-C is left as it is."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError):
+        raise
+    except BaseException as error:
+        who = f"step {run.fragment.at!r}" if run.fragment.at else "the flow"
+        raise StepError(
+            f"{who} raised {described(error)}, which is no Exception: let it be one, so that the record "
+            "becomes a dead letter"
+        ) from None
+
+
 async def _run(
     graph: Graph, folder: Path, how: RunOptions, fetched: Fetched | None, *, keeps: bool
 ) -> RunResult:
@@ -277,14 +293,15 @@ async def _run(
         refuse = _refusing(run)
         actuators = Actuating(_actuators(graph), how.clock, refuse) if how.actuate else None
         try:
-            async for output in run.outputs(READ_ROWS, how.going):
-                letters.take(output)
-                sinks.take(output)
-                if sinks.is_due(how.clock.monotonic_s()):
-                    sinks.flush()
-                if actuators is not None:
-                    await actuators.take(output)
-                how.tell(Now(run.progress.records_read, letters.count, sinks.written))
+            with _naming_step(run):
+                async for output in run.outputs(READ_ROWS, how.going):
+                    letters.take(output)
+                    sinks.take(output)
+                    if sinks.is_due(how.clock.monotonic_s()):
+                        sinks.flush()
+                    if actuators is not None:
+                        await actuators.take(output)
+                    how.tell(Now(run.progress.records_read, letters.count, sinks.written))
         finally:
             if actuators is not None:
                 await actuators.stop()

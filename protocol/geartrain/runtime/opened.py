@@ -73,7 +73,7 @@ def _open(step: Step, source: Source[Any], device: str) -> list[CheckedSplit]:
     except GeartrainError:
         raise
     except (Exception, SystemExit) as error:
-        raise SourceError(f"{where}: open raised {_said(error)}: mend {type(source).__name__}") from error
+        raise SourceError(f"{where}: open raised {described(error)}: mend {type(source).__name__}") from error
     if not isinstance(found, Sequence) or isinstance(found, str):
         raise SourceError(
             f"{where}: open returned {short_form(found)}, but it must return a list of splits: "
@@ -133,7 +133,7 @@ class CheckedSplit:
             raise
         except (Exception, SystemExit) as error:
             call = f"read({position}, {limit})"
-            raise SourceError(f"{self._where}: {call} raised {_said(error)}") from error
+            raise SourceError(f"{self._where}: {call} raised {described(error)}") from error
         if not isinstance(found, Batch):
             self._refuse(position, f"returned {short_form(found)}, but it must return a {Batch.__name__}")
         return self._checked(found, position)
@@ -212,7 +212,7 @@ class CheckedSplit:
             if isinstance(closed, Awaitable):
                 await closed
         except Exception as error:  # noqa: BLE001 - of a user's own split
-            _LOG.warning("%s: close raised %s", self._where, _said(error))
+            _LOG.warning("%s: close raised %s", self._where, described(error))
 
 
 def _ascend(numbers: Sequence[int]) -> bool:
@@ -221,7 +221,7 @@ def _ascend(numbers: Sequence[int]) -> bool:
     return all(map(lt, numbers, islice(numbers, 1, None)))
 
 
-def _said(error: BaseException) -> str:
+def described(error: BaseException) -> str:
     """An error of a user's code as half a sentence, with the line that raised it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
