@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from geartrain import Context, Flow, Record, State, Stream, Task
+from geartrain import Context, Flow, Record, State, Stream, Table, Task
 from geartrain.errors import FlowError
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.source import Reject
@@ -169,6 +169,10 @@ def test_mistakes_in_a_flow_say_what_to_write() -> None:
     with pytest.raises(FlowError, match="two steps are named 'steps'"):
         flow.source("steps", TestingSource[Step](), out=Step)
     with pytest.raises(FlowError, match=r"no sink: end a stream with \.sink"):
+        flow.graph()
+    steps.sink("first", Table("walked"))
+    steps.sink("second", Table("Walked"))
+    with pytest.raises(FlowError, match="sinks 'first' and 'second' are both table 'Walked': give one"):
         flow.graph()
     with pytest.raises(FlowError, match="step id 'a step'"):
         flow.source("a step", TestingSource[Step](), out=Step)

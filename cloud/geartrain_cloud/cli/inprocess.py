@@ -270,7 +270,7 @@ def _naming_step(run: LocalRun | FetchedRun) -> Iterator[None]:
         yield
     except (Exception, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError):
         raise
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - raised on as a sentence
         who = f"step {run.fragment.at!r}" if run.fragment.at else "the flow"
         raise StepError(
             f"{who} raised {described(error)}, which is no Exception: let it be one, so that the record "

@@ -16,6 +16,7 @@ from geartrain.flow.stream import SourceStream
 from geartrain.flow.verbs import check_field, check_step
 from geartrain.graph.graph import Graph, Input, Step, Tier, check_id, key_step
 from geartrain.graph.operator import Operator
+from geartrain.operators.sink import check_tables
 from geartrain.operators.source import (
     SourceOperator,
     check_told_apart,
@@ -112,7 +113,7 @@ class Flow:
             The steps in topological order.
 
         Raises:
-            FlowError: when it has no source or no sink.
+            FlowError: when it has no source or no sink, or two sinks that are one table.
         """
         graph = with_order(Graph(self.name, tuple(self._steps.values())))
         if not graph.sources():
@@ -120,6 +121,7 @@ class Flow:
         if not graph.sinks():
             raise FlowError(f"flow {self.name} has no sink: end a stream with .sink(id, Table(...))")
         check_told_apart(graph)
+        check_tables(graph)
         if any(step.operator.kind == "deal" for step in graph.steps):
             from geartrain.planning.down import with_down
 

@@ -8,7 +8,9 @@ from typing import Any, ClassVar, Literal
 from msgspec.structs import replace
 
 from geartrain.declarations.options import check_options
-from geartrain.declarations.sink import DeviceSink, Sink
+from geartrain.declarations.sink import DeviceSink, Sink, Table
+from geartrain.errors import FlowError
+from geartrain.graph.graph import Graph
 from geartrain.graph.operator import Plain, Services, Transform
 
 
@@ -39,3 +41,19 @@ class DeviceSinkOperator(SinkOperator, frozen=True):
 def sink_operator(table: Sink) -> SinkOperator:
     """The operator of a sink: one on a device stays there."""
     return DeviceSinkOperator(table) if isinstance(table, DeviceSink) else SinkOperator(table)
+
+
+def check_tables(graph: Graph) -> None:
+    """Raise `FlowError` where two sinks are one `Table`: the tables of a flow are in one file, which knows no
+    case of letters.
+    """
+    found: dict[str, str] = {}
+    for step in graph.sinks():
+        if not isinstance(step.operator, SinkOperator) or not isinstance(step.operator.table, Table):
+            continue
+        name = step.operator.table.name
+        if (other := found.setdefault(name.lower(), step.id)) != step.id:
+            raise FlowError(
+                f"flow {graph.name}: sinks {other!r} and {step.id!r} are both table {name!r}: give one of "
+                "them another name, or merge their streams into one sink"
+            )
