@@ -320,7 +320,7 @@ def test_parameters_that_are_wrong_are_refused(client: Client) -> None:
 
 def test_a_token_for_an_app_is_told_of_that_app_alone(client: Client) -> None:
     heat = token(client, "of-heat", "heat")
-    with following(heat) as stream, following(client, question="?app=cold") as cold:
+    with following(heat) as stream, following(token(client, "of-cold", "cold")) as cold:
         for name in ("cold", "heat"):
             body = {"name": name, "flow": STOCKS, "set": {"quotes.path": "p.csv"}}
             client.ask("POST", "/apps", body, expect=202)
@@ -330,6 +330,20 @@ def test_a_token_for_an_app_is_told_of_that_app_alone(client: Client) -> None:
     with following(heat, question="?after=0&app=heat") as stream:
         assert (stream.next().kind, stream.next().app) == ("begin", "heat")
     assert heat.refusal("GET", "/events?app=cold")[:2] == (403, "forbidden")
+    with following(client, question="?app=cold&after=0") as stream:
+        assert (stream.next().kind, stream.next().app) == ("begin", "cold")
+
+
+def test_an_app_that_never_was_is_not_found_and_one_that_was_purged_has_its_events(
+    client: Client, tmp_path: Path
+) -> None:
+    status, code, sentence = client.refusal("GET", "/events?app=nosuch")
+    assert (status, code) == (404, "not_found")
+    assert sentence == "there is no app nosuch, and no event of one: see gear list"
+    store = ControlStore(tmp_path / "control.sqlite", lambda: 1)
+    store.events.note("app", "gone", "", {"removed": True})
+    assert [store.events.knows(name) for name in ("gone", "nosuch", "")] == [True, False, False]
+    store.close()
 
 
 def test_only_so_many_follow_by_one_token_and_in_all(client: Client) -> None:
@@ -414,6 +428,7 @@ async def quiet_app(folder: Path) -> tuple[int, float]:
     """
     now, beats = [100.0], list[bytes]()
     store, audit = ControlStore(folder / "control.sqlite", lambda: 1), AuditLog(folder / "audit", lambda: 1)
+    store.events.note("app", "quiet", "", {})
     streams = Streams(store.events, dict, store.bearers.check, now_s=lambda: now[0])
     app = make_app(partial(store.bearers.look, own="own"), lambda _: None, audit, [streams])
     app.on_shutdown.append(streams.end)
@@ -427,7 +442,7 @@ async def quiet_app(folder: Path) -> tuple[int, float]:
 
     before, reading = [b""], asyncio.create_task(read())
     try:
-        path = "/api/v1/events?app=quiet&after=0"
+        path = "/api/v1/events?app=quiet&after=1"
         writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer own\r\n\r\n".encode())
         for _ in range(ROUNDS_MAX):
             await asyncio.sleep(0.1)

@@ -24,7 +24,13 @@ from aiohttp import web
 from geartrain.fleet.labels import shown
 from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control_store.bearers import Bearer
-from geartrain_cloud.control_store.errors import InvalidError, StoreError, TooManyError, UnauthorizedError
+from geartrain_cloud.control_store.errors import (
+    InvalidError,
+    NotFoundError,
+    StoreError,
+    TooManyError,
+    UnauthorizedError,
+)
 from geartrain_cloud.control_store.events import Event, Events
 from geartrain_cloud.control_store.names import check_app
 from geartrain_cloud.rest import answers
@@ -126,6 +132,8 @@ class Streams:
         bearer, asked = caller_of(request), query_of(request, EventsQuery)
         if asked.app:
             check_app_of(bearer, check_app(asked.app))
+            if not self._events.knows(asked.app):
+                raise NotFoundError(f"there is no app {asked.app}, and no event of one: see gear list")
         one = _Follower(request, bearer, bearer.app or asked.app, self._after(request, asked), self._now_s())
         self._check_room(bearer)
         self._followers.add(one)

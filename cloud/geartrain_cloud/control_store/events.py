@@ -278,6 +278,13 @@ class Events:
         )
         return [_event(row) for row in rows]
 
+    def knows(self, app: str) -> bool:
+        """Whether there is an app of this name, or an event of one that was purged. Raises `StoreError`."""
+        question = (
+            "SELECT EXISTS(SELECT 1 FROM apps WHERE name = ?1) OR EXISTS(SELECT 1 FROM events WHERE app = ?1)"
+        )
+        return bool(self._database.rows(question, (app,))[0][0])
+
     def listen(self, tell: Callable[[], None]) -> None:
         """Have `tell` called after each change of the store."""
         self._database.listeners.append(tell)
