@@ -331,7 +331,8 @@ class Updates:
         }
         if canary:
             said["canary"] = list(canary)
-        refusals = [] if is_equal else self._in_the_way(instance, outline, change, (was, now))
+        at_end = [] if instance.is_to_run else [f"it is {instance.state}: only one that is to run is updated"]
+        refusals = at_end if is_equal else self._in_the_way(instance, outline, change, (was, now))
         refusals += unfit((instance.outline, outline), (was, now), change) if canary else []
         former = self._store.revisions.in_force_before(instance)
         refusals += self._past_log.lacks(instance, former, outline.begin, checked.past)
