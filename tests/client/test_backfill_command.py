@@ -58,6 +58,9 @@ def test_a_run_apart_is_waited_for_and_its_dead_letters_are_said(
     assert "goes into a run of its own, app heat_history_1" in err
     assert err.rstrip().endswith("stay as they are: device d1 has app heat already")
     assert "2 rows were no records: gear table heat_history_1 dead_letters" in out
+    platform.tables["dead_letters"] = {"columns": [], "rows": [[]]}
+    out, _ = gear(capsys, *ARGUMENTS, "--file", str(file))
+    assert "; 1 row was no record: gear table heat_history_1 dead_letters" in out
     assert "goes into the tables" in gear(capsys, *ARGUMENTS, "--file", str(file), "--no-wait")[0]
 
 

@@ -67,6 +67,11 @@ def test_it_ends_once_all_have_it(capsys: Capture) -> None:
     said = capsys.readouterr()
     assert "secret pw of app heat has version 7; 2 devices have it" in said.out
     assert VALUE not in said.out + said.err
+    with_host = told(2) | {"devices": [{"device": "process spark", "version": 7, "why": ""}]}
+    run(Platform([with_host]))
+    assert "version 7; 1 device and the Spark host have it" in capsys.readouterr().out
+    run(Platform([with_host | {"wanted": 1, "applied": 1}]))
+    assert "version 7; the Spark host has it" in capsys.readouterr().out
     run(Platform([told(2)]), as_json=True)
     assert json.loads(capsys.readouterr().out)["applied"] == 2
 

@@ -156,6 +156,6 @@ def test_history_comes_before_live_records_or_into_a_run_apart(
         assert any("older.csv" in str(one) or "line 402" in str(one) for one in letter), letter
         again = _backfill(state, "d2", *apart)
         assert "nothing was added" in again
-        assert f"1 rows were no records: gear table {run} dead_letters" in again
+        assert f"1 row was no record: gear table {run} dead_letters" in again
         assert _table(client, run) == _steps(history)
         assert _table(client, "heat") == expected

@@ -192,3 +192,19 @@ def test_an_initial_state_that_cannot_be_names_its_key() -> None:
     initial: Any = {"a": Inner(total="x")}  # type: ignore[arg-type]
     with pytest.raises(FlowError, match="initial state of key 'a': Expected `int`, got `str`"):
         keyed.process("counts", Counts(), initial=initial)
+
+
+def test_a_state_in_the_place_of_its_type_is_told_from_one() -> None:
+    class Keeps(Task[Hit, int]):
+        state: ClassVar[Any] = Good()
+
+        def on_next(self, value: Hit, ctx: Context[int, Any]) -> None:
+            ctx.emit(1)
+
+    keyed = Flow("f").source("hits", TestingSource(items=[]), out=Hit).key_by("key")
+    with pytest.raises(FlowError, match="step 'keeps': its state is one Good, and not the type: write state"):
+        keyed.process("keeps", Keeps())
+
+
+class Good(State):
+    count: int = 0

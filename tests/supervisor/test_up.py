@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,7 +16,11 @@ from typing import Any
 import pytest
 
 from geartrain_cloud.broker import free_port, is_ready
+from geartrain_cloud.errors import BrokerError
+from geartrain_cloud.platform.config import read_platform
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
+from geartrain_cloud.supervisor import up
+from geartrain_cloud.supervisor.up import platform_broker
 from tests.control.platform_client import client_of
 from tests.waiting import WAIT_S
 
@@ -156,3 +161,18 @@ def test_a_mistake_in_the_configuration_is_one_sentence(tmp_path: Path, text: st
     assert done.returncode == 2
     assert said in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+def test_a_port_for_the_broker_that_another_program_has_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(up, "PORT_FREE_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        state = tmp_path / "state"
+        state.mkdir(mode=0o700)
+        (state / "platform.toml").write_text(f'broker = "amqtt"\nbroker_port = {port}\n')
+        config = read_platform(state=state)
+        with pytest.raises(BrokerError, match=f"broker_port: another program listens on {port}: stop it"):
+            platform_broker(config)
+    assert platform_broker(config).port == port

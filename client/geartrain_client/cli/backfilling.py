@@ -115,7 +115,8 @@ def _finish(platform: Platform, found: _Made, answer: Any, wishes: BackfillWishe
             soft_wrap=True,
         )
     if found.way == "apart":
-        letters = f"; {rows} rows were no records: gear table {found.app} {_LETTERS}" if rows else ""
+        lost = "1 row was no record" if rows == 1 else f"{rows} rows were no records"
+        letters = f"; {lost}: gear table {found.app} {_LETTERS}" if rows else ""
         see = f"gear table {found.app} TABLE"
         state = "is in" if wishes.seconds is not None else "goes into"
         results().print(

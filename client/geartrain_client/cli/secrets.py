@@ -22,6 +22,8 @@ from geartrain_client.rest.platform import Platform, segment
 from geartrain_client.terminal.screen import notices, print_json, results, table_of
 
 DEVICES_NAMED_MAX = 5
+_SPARK = "process spark"
+"""What stands among the devices for the Spark host, whose sinks may ask for secrets."""
 
 
 def read_value(name: str, file: Path | None) -> str:
@@ -69,9 +71,9 @@ def set_secret(
     made = answer_as(Secret, answer)
     said = f"secret {made.name} of app {made.app} has version {made.version}"
     if wait_s is not None:
-        told = f"{_devices(made.wanted)} {'has' if made.wanted == 1 else 'have'} it"
+        told = f"{_holders(made)} {'has' if made.wanted == 1 else 'have'} it"
     elif made.wanted:
-        told = f"it goes to {_devices(made.wanted)}: gear secret ls {made.app} shows which have it"
+        told = f"it goes to {_holders(made)}: gear secret ls {made.app} shows which have it"
     else:
         told = f"no device runs {made.app} now; those that will do get it"
     results().print(printable(f"{said}; {told}"), soft_wrap=True)
@@ -94,7 +96,7 @@ def list_secrets(platform: Platform, app: str, *, as_json: bool) -> None:
             one.name,
             str(one.version),
             format_time(one.set_us),
-            f"applied by {one.applied} of {_devices(one.wanted)}",
+            f"applied by {one.applied} of {_holders(one)}",
         ]
         for one in secrets
     ]
@@ -130,7 +132,14 @@ def _lacks(one: Secret) -> str:
     if not left:
         return ""
     first = next((f": {has.device}: {has.why}" for has in one.devices if has.version != one.version), "")
-    return printable(f"{left} of {_devices(one.wanted)} {'has' if left == 1 else 'have'} it not{first}")
+    return printable(f"{left} of {_holders(one)} {'has' if left == 1 else 'have'} it not{first}")
+
+
+def _holders(one: Secret) -> str:
+    """Who is to have it."""
+    if all(has.device != _SPARK for has in one.devices):
+        return _devices(one.wanted)
+    return f"{_devices(one.wanted - 1)} and the Spark host" if one.wanted > 1 else "the Spark host"
 
 
 def _devices(count: int) -> str:

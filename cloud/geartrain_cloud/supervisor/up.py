@@ -7,6 +7,7 @@ returns, no process is left behind.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from geartrain.errors import ConfigError
 from geartrain_client.errors import StoppedError
 from geartrain_cloud.broker import BrokerChoice, choose_broker, wait_until_ready
 from geartrain_cloud.broker.ready import is_free
-from geartrain_cloud.errors import FullDiskError
+from geartrain_cloud.errors import BrokerError, FullDiskError
 from geartrain_cloud.platform.config import BROKERS, PlatformConfig
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.supervisor.child import Child, ChildSpec, ChildState
@@ -25,6 +26,7 @@ from geartrain_cloud.supervisor.platform import BROKER, CONTROL, Processes
 from geartrain_cloud.supervisor.supervise import StopSignal, Supervisor
 
 BROKER_READY_S = 30.0
+PORT_FREE_S = 5.0
 TURN_S = 0.2
 GRACE_S = 15.0
 DOWN_S = 60.0
@@ -104,9 +106,22 @@ def platform_broker(config: PlatformConfig) -> BrokerChoice:
         return open_broker(config, folder)
     if config.broker not in BROKERS:
         return choose_broker(config.broker, folder, config.broker_certs)
+    _check_is_free(config)
     return choose_broker(
         config.broker, folder, config.broker_certs, config.broker_port or _former_port(config)
     )
+
+
+def _check_is_free(config: PlatformConfig) -> None:
+    """Raise `BrokerError` where another program has the port of the file; a former broker soon lets it go."""
+    until_s = time.monotonic() + PORT_FREE_S
+    while config.broker_port and not is_free(config.broker_port):
+        if time.monotonic() >= until_s:
+            raise BrokerError(
+                f"{config.path}: broker_port: another program listens on {config.broker_port}: stop it, or "
+                "give another port"
+            )
+        time.sleep(0.1)
 
 
 def _former_port(config: PlatformConfig) -> int:

@@ -54,6 +54,11 @@ class StateType:
         """Raise `SchemaError`, which begins with `where`, when states of the type `kind` cannot be made or
         saved.
         """
+        if isinstance(kind, msgspec.Struct) or (
+            dataclasses.is_dataclass(kind) and not isinstance(kind, type)
+        ):
+            name = type(kind).__name__
+            raise SchemaError(f"{where}: its state is one {name}, and not the type: write state = {name}")
         try:
             _decoder(kind)
             _settler(kind)
