@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from geartrain_cloud.broker import free_port, is_ready
+from geartrain_cloud.control_store.database import VERSION
+from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.errors import BrokerError
 from geartrain_cloud.platform.config import read_platform
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
@@ -176,3 +179,17 @@ def test_a_port_for_the_broker_that_another_program_has_is_refused_before_anythi
         with pytest.raises(BrokerError, match=f"broker_port: another program listens on {port}: stop it"):
             platform_broker(config)
     assert platform_broker(config).port == port
+
+
+def test_an_older_version_starts_nothing_on_the_store_of_a_later_one(tmp_path: Path) -> None:
+    ControlStore(PlatformPlaces(tmp_path).control, lambda: 1).close()
+    with closing(sqlite3.connect(PlatformPlaces(tmp_path).control)) as database:
+        database.execute(f"PRAGMA user_version = {VERSION + 1}")
+    with platform(tmp_path) as process:
+        _, said = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 1
+    refusal = f"has layout {VERSION + 1}, and this version of Geartrain knows {VERSION}: start the version"
+    assert said.splitlines()[-1].startswith(f"gear: the control store {tmp_path}/")
+    assert refusal in said.splitlines()[-1]
+    assert not PlatformPlaces(tmp_path).log.exists()
+    assert not PlatformPlaces(tmp_path).broker.exists()

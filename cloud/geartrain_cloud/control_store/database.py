@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ import msgspec
 
 from geartrain.adapters.file_lock import take_lock
 from geartrain.adapters.layouts import refuse_later
-from geartrain.adapters.sqlite import Fault, open_to_write, transaction, translated
+from geartrain.adapters.sqlite import Fault, open_to_read, open_to_write, transaction, translated
 from geartrain_cloud.control_store.errors import StoreError
 from geartrain_cloud.control_store.model import Device, Instance, Planned
 
@@ -126,6 +126,20 @@ _STEPS = (
 _JSON = ("options", "device_options", "outline", "labels", "drops", "cut_rules")
 
 T = TypeVar("T", Instance, Device, Planned)
+
+
+def refuse_later_store(path: Path) -> None:
+    """Raise `StoreError` where a later version has written the control store at `path`. What else may be
+    wrong with it is left to who opens it.
+    """
+    if not path.is_file():
+        return
+    try:
+        with closing(open_to_read(path, busy_s=BUSY_S)) as database:
+            version = database.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.Error:
+        return
+    refuse_later(f"the control store {path}", version, VERSION, StoreError)
 
 
 class ControlDatabase:
