@@ -32,7 +32,7 @@ from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.moving_state import StateSizes
 from geartrain_cloud.control.past import PastLog, begin_of
 from geartrain_cloud.control.purging import other_sinks
-from geartrain_cloud.control.resting import under_way
+from geartrain_cloud.control.resting import at_end, under_way
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.control_store.apps import in_the_way
 from geartrain_cloud.control_store.errors import ConflictError, InvalidError
@@ -331,8 +331,7 @@ class Updates:
         }
         if canary:
             said["canary"] = list(canary)
-        at_end = [] if instance.is_to_run else [f"it is {instance.state}: only one that is to run is updated"]
-        refusals = at_end if is_equal else self._in_the_way(instance, outline, change, (was, now))
+        refusals = at_end(instance) if is_equal else self._in_the_way(instance, outline, change, (was, now))
         refusals += unfit((instance.outline, outline), (was, now), change) if canary else []
         former = self._store.revisions.in_force_before(instance)
         refusals += self._past_log.lacks(instance, former, outline.begin, checked.past)
