@@ -28,7 +28,7 @@ def state(tmp_path: Path) -> Path:
 def test_an_address_is_taken_from_who_is_nearest(state: Path, tmp_path: Path) -> None:
     here = {"GEARTRAIN_STATE": str(state)}
     found = find_door(None, None, here)
-    assert (found.url, found.token, found.from_file) == ("http://127.0.0.1:8764", TOKEN, True)
+    assert (found.url, found.token, found.folder) == ("http://127.0.0.1:8764", TOKEN, state)
     assert find_door(None, state, {"GEARTRAIN_URL": "http://b:1"}).url == "http://127.0.0.1:8764"
     assert find_door(None, None, here | {"GEARTRAIN_URL": "http://b:1"}).url == "http://b:1"
     assert find_door("https://c", None, here | {"GEARTRAIN_URL": "http://b:1"}).url == "https://c:443"

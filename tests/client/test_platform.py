@@ -18,6 +18,7 @@ from geartrain_client.rest import exchange
 from geartrain_client.rest.door import CA, Door, find_door, parse_url
 from geartrain_client.rest.platform import ATTEMPTS, Platform, segment
 from geartrain_cloud.certs import Fleet
+from geartrain_cloud.supervisor.folder_lock import FolderLock
 from tests.client import fake_platform as fake
 from tests.client.fake_platform import TOKEN, FakePlatform, running
 
@@ -108,16 +109,27 @@ def test_an_answer_above_its_bound_is_refused(
         asking.get("/status")
 
 
-def test_nobody_there_is_a_sentence_that_says_what_to_start() -> None:
+def test_nobody_there_is_a_sentence_that_says_what_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     for door, todo in (
-        (Door("127.0.0.1", port, from_file=True), "nobody listens there.: start it with gear up$"),
+        (Door("127.0.0.1", port, folder=tmp_path), "nobody listens there.: start it with gear up$"),
         (Door("127.0.0.1", port), "start it with gear up there, or name another --url$"),
     ):
         with pytest.raises(UnreachableError, match=todo):
             Platform(door, sleep=lambda _: None).get("/status")
+    here = Platform(Door("127.0.0.1", port, folder=tmp_path), sleep=lambda _: None)
+    with FolderLock(tmp_path):  # as gear up does
+        with pytest.raises(UnreachableError, match=r"though gear up runs: its control is starting, or .*log"):
+            here.get("/status")
+        monkeypatch.setattr(exchange, "FULL_BYTES", 1 << 60)
+        with pytest.raises(UnreachableError, match=f"though gear up runs: the disk of {tmp_path} is full: "):
+            here.get("/status")
+    with pytest.raises(UnreachableError, match=r"nobody listens there.: start it with gear up$"):
+        here.get("/status")
 
 
 def served_by(folder: Path, hosts: list[str], now: datetime | None = None) -> tuple[Fleet, ssl.SSLContext]:

@@ -27,6 +27,8 @@ CA = "GEARTRAIN_CA"
 TOKEN, TOKEN_FILE = "GEARTRAIN_TOKEN", "GEARTRAIN_TOKEN_FILE"
 """Variables of the environment."""
 DOOR_FILE = "platform.json"
+LOCK_FILE = "lock"
+"""What `gear up` holds of its state folder as long as it runs."""
 TOKEN_CHARS_MAX = 512
 _FILE_BYTES_MAX = 65_536
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -34,9 +36,9 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Where REST answers. path: what stands before `/api/v1`, where a proxy put it; from_file: whether the
-    address was found in a state folder; ca: PEM of who may sign its certificate, "" for whom the system
-    trusts.
+    """Where REST answers. path: what stands before `/api/v1`, where a proxy put it; ca: PEM of who may sign
+    its certificate, "" for whom the system trusts; folder: the state folder in which the address was found,
+    None for none.
     """
 
     host: str
@@ -44,8 +46,8 @@ class Door:
     secure: bool = False
     path: str = ""
     token: str = field(default="", repr=False)
-    from_file: bool = False
     ca: str = ""
+    folder: Path | None = None
 
     @property
     def url(self) -> str:
@@ -68,7 +70,8 @@ def find_door(
     """
     told = os.environ if environment is None else environment
     named = url or ("" if state is not None else told.get(URL, ""))
-    found = {} if named else _door_file(state or default_state(told))
+    folder = None if named else state or default_state(told)
+    found = {} if folder is None else _door_file(folder)
     where = "--url" if url else URL if named else DOOR_FILE
     door = parse_url(named or str(found.get("url", "")), where)
     token_file = told.get(TOKEN_FILE) or found.get("token_file")
@@ -77,7 +80,7 @@ def find_door(
     elif token_file:
         token = read_token(Path(str(token_file)))
     ca = told.get(CA) or str(found.get("ca") or "")
-    return Door(door.host, door.port, door.secure, door.path, token, from_file=not named, ca=ca)
+    return Door(door.host, door.port, door.secure, door.path, token, ca, folder)
 
 
 def default_state(environment: Mapping[str, str]) -> Path:

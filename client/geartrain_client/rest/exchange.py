@@ -9,18 +9,22 @@ on the way is an `UnreachableError`.
 from __future__ import annotations
 
 import http.client
+import os
 import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from geartrain.errors import ConfigError
 from geartrain_client.errors import UnreachableError
-from geartrain_client.rest.door import CA, Door
+from geartrain_client.rest.door import CA, LOCK_FILE, Door
 
 ANSWER_BYTES_MAX = 64 << 20
 OK = 200
+FULL_BYTES = 1 << 16
+"""A disk with less room is full for whoever writes to it."""
 _CHUNK = 65_536
 _EXPIRED, _NOT_YET = 10, 9
 _OTHER_NAME = (62, 64)
@@ -156,5 +160,29 @@ def _not_there(door: Door, error: Exception) -> str:
     why = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if isinstance(error, ConnectionRefusedError):
         why = "nobody listens there"
-    todo = "start it with gear up" if door.from_file else "start it with gear up there, or name another --url"
+    if door.folder and _runs(door.folder):
+        trouble = _trouble(door.folder)
+        return f"the platform at {door.url} does not answer ({why}), though gear up runs: {trouble}"
+    todo = "start it with gear up" if door.folder else "start it with gear up there, or name another --url"
     return f"the platform at {door.url} does not answer ({why}): {todo}"
+
+
+def _runs(folder: Path) -> bool:
+    """Whether a `gear up` has the state folder; False where that cannot be seen."""
+    from geartrain.adapters.file_lock import is_held  # which Windows lacks, where no gear up runs
+
+    try:
+        return is_held(folder / LOCK_FILE)
+    except OSError:
+        return False
+
+
+def _trouble(folder: Path) -> str:
+    """What may keep the platform's control from answering, as far as its folder shows."""
+    try:
+        room = os.statvfs(folder)
+    except OSError as error:
+        return f"{folder} cannot be used: {error.strerror or error}"
+    if room.f_bavail * room.f_frsize < FULL_BYTES:
+        return f"the disk of {folder} is full: make room, and it goes on by itself"
+    return f"its control is starting, or {folder / 'logs' / 'control.log'} says why it is not"

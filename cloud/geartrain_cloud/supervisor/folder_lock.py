@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Self
 
 from geartrain.adapters.file_lock import open_lock, try_lock
+from geartrain_client.rest.door import LOCK_FILE
 from geartrain_cloud.errors import StateError
 
-LOCK_FILE = "lock"
 _PID_BYTES_MAX = 20
 
 
