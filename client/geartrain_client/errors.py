@@ -8,10 +8,10 @@ from geartrain.errors import GeartrainError, MistakeError
 
 
 class StoppedError(GeartrainError):
-    """A signal asked the run to end before it was done; what there is can be resumed."""
+    """A signal asked the run to end before it was done; what there is can be resumed. what: holds then."""
 
-    def __init__(self, received: Signals) -> None:
-        super().__init__(f"stopped by {received.name}")
+    def __init__(self, received: Signals, what: str = "") -> None:
+        super().__init__(f"stopped by {received.name}; {what}" if what else f"stopped by {received.name}")
         self.received = received
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain_client.cli import main
-from geartrain_client.errors import FailedError, RefusedError, UnreachableError
+from geartrain_client.errors import FailedError, RefusedError, StoppedError, UnreachableError
 from geartrain_client.rest import exchange
+from geartrain_client.rest import platform as client_platform
 from geartrain_client.rest.door import CA, Door, find_door, parse_url
 from geartrain_client.rest.platform import ATTEMPTS, Platform, segment
 from geartrain_cloud.certs import Fleet
@@ -257,3 +258,24 @@ def test_a_list_of_another_form_is_a_sentence(
 )
 def test_a_name_is_one_part_of_a_path(name: str, part: str) -> None:
     assert segment(name) == part
+
+
+def test_ctrl_c_before_the_answer_to_a_change_says_that_it_may_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client_platform, "exchange", interrupted)
+    asking = Platform(Door("127.0.0.1", 1))
+    with pytest.raises(KeyboardInterrupt):
+        asking.change("POST", "/apps/heat/move", {"dry_run": True})
+    with pytest.raises(KeyboardInterrupt):
+        asking.get("/status")
+    with pytest.raises(
+        StoppedError, match=r"^stopped by SIGINT; no answer came: the platform may have begun"
+    ):
+        asking.change("POST", "/apps/heat/move", {"step": "high"})
+    monkeypatch.setenv("GEARTRAIN_URL", "http://127.0.0.1:1")
+    assert main(["replay", "heat"]) == 130
+    assert capsys.readouterr().err.startswith("gear: stopped by SIGINT; no answer came: ")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -16,7 +17,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from geartrain.printable import printable
-from geartrain_client.errors import FailedError, RefusedError, UnreachableError
+from geartrain_client.errors import FailedError, RefusedError, StoppedError, UnreachableError
 from geartrain_client.rest.door import TOKEN, TOKEN_FILE, Door
 from geartrain_client.rest.exchange import Answer, exchange, lines_of
 
@@ -29,6 +30,7 @@ SUBMIT_TIMEOUT_S = 120.0
 PAGE_ITEMS = 1_000
 ITEMS_MAX = 100_000
 """Of a list, in all its pages."""
+UNHEARD = "no answer came: the platform may have begun what was asked, and goes on then: see gear list"
 NOT_FOUND = 404
 _SENTENCE_CHARS_MAX = 2_000
 _AGAIN = (502, 503, 504)
@@ -92,8 +94,13 @@ class Platform:
                 return
 
     def change(self, method: str, path: str, body: Mapping[str, Any], timeout_s: float = TIMEOUT_S) -> Any:
-        """Ask for a change, once however often it is sent."""
-        return self._ask(method, path, json.dumps(body).encode(), timeout_s)
+        """Ask for a change, once however often it is sent; raises `StoppedError` at Ctrl-C."""
+        try:
+            return self._ask(method, path, json.dumps(body).encode(), timeout_s)
+        except KeyboardInterrupt:
+            if body.get("dry_run"):
+                raise
+            raise StoppedError(signal.SIGINT, UNHEARD) from None
 
     def send(self, path: str, content: bytes, timeout_s: float = SUBMIT_TIMEOUT_S) -> Any:
         """Put bytes there, such as a bundle; it may be done again."""
