@@ -28,7 +28,8 @@ def test_a_step_that_does_not_come_back_is_named_with_its_line(device: Device) -
         device.start()
         await platform.until(lambda: "has not come back" in platform.why)
         named = platform.why
-        assert named.startswith(f"for 5 s step 'checked' has not come back from checked (bundles/{code}/")
+        assert named.startswith("for 5 s step 'checked' has not come back from checked (/")
+        assert f"/bundles/{code}/" in named
         assert named.endswith("coldroom/flow.py, line 20)")
         assert platform.state is AppState.RUNNING
         await platform.until(lambda: "it hangs" in platform.why)

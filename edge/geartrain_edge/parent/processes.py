@@ -114,7 +114,7 @@ class AgentProcess:
         still_s = time.monotonic() - self._look_s(status)
         still = f"it has made no step for more than {STILL_S:g} s" if still_s > STILL_S else ""
         why = status.alarm or status.reason or still or status.awaits or _WHY.get(status.state, "")
-        return _STATES.get(status.state, AppState.STARTING), self._relative(why)
+        return _STATES.get(status.state, AppState.STARTING), why
 
     def lacks(self) -> tuple[str, ...] | None:
         """The sources that the device does not have, as its status file says."""
@@ -158,15 +158,11 @@ class AgentProcess:
         status = self._said()
         reason = status.reason if status is not None and status.state == "failed" else ""
         last = self._log.lines[-1] if self._log.lines else ""
-        return self._relative(self._log.said or reason or last)
+        return (self._log.said or reason or last).replace(f"{self._folder.parent}/", "")
 
     def speaks(self) -> bool:
         """Whether its log has a line that is for people."""
         return bool(self._log.said)
-
-    def _relative(self, text: str) -> str:
-        """A sentence with paths that begin in the device's folder."""
-        return text.replace(f"{self._folder.parent}/", "")
 
     def terminate(self) -> None:
         """SIGTERM."""
