@@ -101,7 +101,7 @@ def test_state_leaves_it_after_its_steps_have_changed(tmp_path: Path) -> None:
             with pytest.raises(KilledError):
                 run(agent_of(then, MortalSpool(path, writes), broker, second).run())
         assert run(agent_of(then, path, broker, second, seed=2).run())
-        check_left(first, then, ingest, crossings=2)
+        check_left(first, then, ingest, crossings=2, revision=2)
 
 
 def between(first: Plan, then: Plan, base: str) -> tuple[str, ...] | None:

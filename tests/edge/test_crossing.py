@@ -220,13 +220,15 @@ def leaving(given: list[Any]) -> tuple[Plan, Plan, NaiveIngest]:
 LEAVING = replace(SETTINGS, base_cut=("edge",))
 
 
-def check_left(edge: Plan, cloud: Plan, ingest: NaiveIngest, crossings: int = 1) -> None:
-    """Check that the totals go on in the cloud from where the device left them with its last crossing."""
+def check_left(edge: Plan, cloud: Plan, ingest: NaiveIngest, crossings: int = 1, revision: int = 0) -> None:
+    """Check that the totals go on in the cloud from where the device left them with its last crossing;
+    revision: that has kept them, 0 where nobody has said.
+    """
     by_step = {channel.id: channel.stream for channel in cloud.channels}
     came = [row for name in ingest.rows if by_step.get(name) == "readings" for row in ingest.rows[name]]
     assert STATE in ingest.rows
     called = {row[0].step for row in ingest.rows[STATE]}
-    assert called == {formed("totals", form) for form in forms_of(edge.graph, {"totals"}).values()}
+    assert called == {formed("totals", form, revision) for form in forms_of(edge.graph, {"totals"}).values()}
     cells = {("totals", row[0].key): row[0].cell for row in ingest.rows[STATE]}
     assert len(cells) == len(ingest.rows[STATE]) == 3
     assert [number for number, _ in ingest.crossings] == list(range(1, crossings + 1))
