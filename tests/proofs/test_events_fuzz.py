@@ -78,7 +78,7 @@ def wanted(question: list[tuple[str, str]], places: list[str]) -> list[tuple[str
         if not re.fullmatch(r"-?[0-9]{1,19}", text) or not least <= int(text) <= most:
             return None
     app, places = asked.get("app", ""), [text.strip(" \t") for text in places]
-    if app and not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,47}", app):
+    if app not in APPS:  # the name of none, or of one that never was
         return None
     if len(places) > 1 or not all(re.fullmatch(r"[0-9]{1,18}", text) for text in places):
         return None
@@ -118,7 +118,8 @@ async def ask(port: int, question: list[tuple[str, str]], places: list[str]) -> 
         writer.write("\r\n".join([*lines, "", ""]).encode())
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         if " 200 " not in head.partition("\r\n")[0]:
-            assert re.match(r"HTTP/1\.[01] 400 ", head), head
+            names_one = re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,47}", dict(question).get("app", ""))
+            assert re.match(rf"HTTP/1\.[01] {'40[04]' if names_one else '400'} ", head), head
             failure = msgspec.json.decode(await reader.read(), type=answers.Failure)
             assert failure.error.sentence.isprintable()
             return None
