@@ -94,7 +94,7 @@ def written(steps: int) -> Graph:
         minutes = kept.window(tumbling(timedelta(minutes=1))).aggregate(
             f"n{number}", out=Minute, n=agg.count()
         )
-        minutes.sink(f"sink{number}", Table("minutes"))
+        minutes.sink(f"sink{number}", Table(f"minutes{number}"))
     return flow.graph()
 
 
