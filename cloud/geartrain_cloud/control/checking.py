@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -227,8 +227,7 @@ def _past(plan: Plan, change: Change, on_devices: frozenset[str], channels: Sequ
     query = part_of(hosted_query(plan), found.new | found.above, found.new)
     for one in channels:
         if one.given_up and one.id in query.channels:
-            formers = map(Schema.from_json, one.former)
-            names = in_short([former.name for former in formers if former.layout in one.given_up])
+            names = in_short(_former_names(one, one.given_up))
             return PastFound(
                 refused=f"the log may have rows of channel {one.id} of the former type {names}, which become "
                 "dead letters: have the upgrade of the new type take them, or begin from now"
@@ -380,6 +379,11 @@ def _with_former(
     return replace(channel, former=tuple(former), given_up=tuple(dict.fromkeys(given_up)))
 
 
+def _former_names(channel: Channel, layouts: Container[str | None]) -> list[str]:
+    """The names of the former types of a channel's records that have one of these layouts."""
+    return [one.name for one in map(Schema.from_json, channel.former) if one.layout in layouts]
+
+
 def _with_older(
     letters: Mapping[str, str], question: Question, known: Outline, running: Revision
 ) -> dict[str, str]:
@@ -391,8 +395,7 @@ def _with_older(
     found = dict(letters)
     for one in known.channels:
         layouts = {*one.given_up} - {*before.get(one.id, ()), last.get(one.id)}
-        formers = map(Schema.from_json, one.former)
-        if names := [former.name for former in formers if former.layout in layouts]:
+        if names := _former_names(one, layouts):
             older = f"its records were of type {in_short(names)} in a former revision"
             found[one.id] = "; ".join(filter(None, (letters.get(one.id), older)))
     return found
