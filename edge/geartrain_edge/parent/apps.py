@@ -249,8 +249,9 @@ class Apps:
             failures = 0
             while (app := self._wanted.get(instance)) is not None:
                 began_s = self._clock.monotonic_s()
-                self._say(app, AppState.STARTING, self._why(instance) if failures else "")
-                is_over = await self._live(app, self._why(instance) if failures else "")
+                former = self._why(instance) if failures else ""
+                self._say(app, AppState.STARTING, former)
+                is_over = await self._live(app, former)
                 if is_over:
                     await self._until_other(app)
                     failures = 0
