@@ -287,7 +287,7 @@ class Apps:
         name, instance = known.name, known.instance
         with self._database.change() as database:
             found = self.newest(name)
-            if found.instance != instance or found.wanted is Wanted.KILLED or found.state.has_whole_log:
+            if found.instance != instance or not found.is_to_run:
                 raise ConflictError(f"app {name} is {found.state}: only one that is to run is updated")
             self._check_whole(found)
             if found.revision != known.revision:
