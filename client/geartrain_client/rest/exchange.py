@@ -9,7 +9,7 @@ on the way is an `UnreachableError`.
 from __future__ import annotations
 
 import http.client
-import os
+import shutil
 import ssl
 import time
 from collections.abc import Iterator, Mapping
@@ -180,9 +180,9 @@ def _runs(folder: Path) -> bool:
 def _trouble(folder: Path) -> str:
     """What may keep the platform's control from answering, as far as its folder shows."""
     try:
-        room = os.statvfs(folder)
+        free = shutil.disk_usage(folder).free
     except OSError as error:
         return f"{folder} cannot be used: {error.strerror or error}"
-    if room.f_bavail * room.f_frsize < FULL_BYTES:
+    if free < FULL_BYTES:
         return f"the disk of {folder} is full: make room, and it goes on by itself"
     return f"its control is starting, or {folder / 'logs' / 'control.log'} says why it is not"
