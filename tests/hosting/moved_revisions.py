@@ -362,6 +362,13 @@ def check_flow(folder: Path, number: int, schedules: int, seen: Counter[str]) ->
         _check(folder / str(schedule), drawn, f"{number}/{schedule}", seen)
 
 
+def _began_anew(flow: Revised) -> set[str]:
+    """The steps of which a revision may drop cells: all, or those of which its `migrate` makes no state."""
+    steps = [one for stage in flow.stages[1:] for one in stage.change.steps]
+    migrated = {one.step for one in steps if any("state type" in text for text in one.says)}
+    return migrated.union(*(stage.change.drops for stage in flow.stages[1:]))
+
+
 def _check(folder: Path, drawn: Drawn, called: str, seen: Counter[str]) -> None:
     flow = drawn.flow
     run = MovedRun(
@@ -379,6 +386,7 @@ def _check(folder: Path, drawn: Drawn, called: str, seen: Counter[str]) -> None:
         want = interpret_moved(parts, drawn.movable, flow.world, run.log.boundaries())
         # Of these the reference says only that they are gone: their keys begin empty.
         refused = Counter({one: n for one, n in found.dead.items() if one[2] == STATE})
+        assert {one[0] for one in refused} <= _began_anew(flow), f"cells refused: {refused}"
         seen["cells refused"] += refused.total()
         found.dead -= refused
         check_equal(found, want)
