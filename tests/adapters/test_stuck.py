@@ -29,6 +29,22 @@ def test_a_call_that_does_not_come_back_is_named_with_its_line() -> None:
     assert len(said) == 1  # for one beat it is said once
 
 
+def test_no_more_is_said_than_the_bound() -> None:
+    said: list[str] = []
+    heard, over = threading.Event(), threading.Event()
+
+    def say(line: str) -> None:
+        said.append(line)
+        heard.set()
+
+    with StuckWatch({"tests"}, say, after_s=0.01, times_max=1) as watch:
+        stays_until(heard)
+        watch.beat()  # from here on it would be said again
+        threading.Timer(0.2, over.set).start()
+        stays_until(over)
+    assert len(said) == 1
+
+
 def test_who_waits_for_input_is_not_named() -> None:
     """No code of a user is on such a stack: only that of Python's own modules and of Geartrain."""
     over = threading.Event()

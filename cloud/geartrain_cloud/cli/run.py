@@ -38,6 +38,8 @@ from geartrain_cloud.cli.watching import watch
 REASONS_SHOWN = 3
 _STOPS = b"\ngear: stops after the records at hand; Ctrl-C once more ends it at once\n"
 PLACES_SHOWN = 10
+STUCK_TIMES_MAX = 20
+"""So often a run says at the most where it does not come back from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,11 @@ def run_flow(flow: str, wishes: RunWishes) -> None:
         limit = "" if wishes.seconds is None else f", for {wishes.seconds:g} s at the most"
         notice.print(f"reading {', '.join(live)} to the end, or until Ctrl-C{limit}", soft_wrap=True)
     package = flow.partition(".")[0].partition(":")[0]
-    stuck = StuckWatch({package}, lambda said: _say_now(notice, f"{said}; Ctrl-C, and once more, ends it"))
+    stuck = StuckWatch(
+        {package},
+        lambda said: _say_now(notice, f"{said}; Ctrl-C, and once more, ends it"),
+        times_max=STUCK_TIMES_MAX,
+    )
     with _Stop(wishes.seconds) as stop, ProgressLine(notice) as line, stuck:
 
         def tell(now: Now) -> None:

@@ -1,7 +1,8 @@
 """A flow in this process that does not come back from one call: a sentence says where it is.
 
 Beside `gear run` and a device's agent, on a thread of its own, for the user's code runs on the main thread.
-Guarantees: it only looks and speaks; one sentence each time that the flow is stuck.
+Guarantees: it only looks and speaks; one sentence each time that the flow is stuck, up to a bound where one
+is given.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class StuckWatch:
     """Says where the thread that made it is when `beat` was not called for `after_s`, unless that waits.
 
     packages: the tops of the flows' modules; say: takes the sentence, on another thread; step: the step at
-    work, "" for none.
+    work, "" for none; times_max: sentences that are said at the most, None for no bound.
     """
 
     def __init__(
@@ -31,9 +32,10 @@ class StuckWatch:
         say: Callable[[str], None],
         after_s: float = STUCK_S,
         step: Callable[[], str] = str,
+        times_max: int | None = None,
     ) -> None:
         self._packages, self._say, self._after_s, self._step = packages, say, after_s, step
-        self._beats = 0
+        self._beats, self._left = 0, times_max
         self._over = threading.Event()
         self._watched = threading.get_ident()
         self._thread = threading.Thread(target=self._watch, name="stuck-watch", daemon=True)
@@ -58,8 +60,9 @@ class StuckWatch:
             beats = self._beats
             stack = _stack(self._watched) if beats == before else None
             place = place_of(stack, self._packages)
-            if place and told != beats:
+            if place and told != beats and self._left != 0:
                 told, step = beats, self._step()
+                self._left = None if self._left is None else self._left - 1
                 who = f"step {step!r}" if step else "the flow"
                 self._say(f"for {self._after_s:g} s {who} has not come back from {place}")
             before = beats
