@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -32,6 +33,7 @@ from geartrain_cloud.downlink.sender import OutboxSender, down_connection
 from geartrain_cloud.downlink.writer import NamedChannel, OutboxWriter
 from geartrain_cloud.log.arrow import to_table
 from geartrain_cloud.spark import claims
+from geartrain_cloud.spark.buckets import BucketState, forget_steps
 from geartrain_cloud.spark.compile import HOSTED, hosted_query
 from geartrain_edge.agent import claiming
 from geartrain_edge.agent.agent import Agent
@@ -318,6 +320,114 @@ def test_a_device_does_not_take_what_a_later_revision_keeps_in_another_form(
     assert (counters["claims_given_up"], counters.get("cells_taken", 0)) == (1, 0)
     assert agent.status().unmoved == "the data centre keeps totals as a later revision does"
     check(world)
+
+
+def begins_empty(world: Cloud, number: int) -> Counter[str]:
+    """Have the step begin empty with a revision, once the cloud has run all that the log has; how many sums
+    of each sensor it has put out by then.
+    """
+    while world.read < len(world.ingest.log):
+        world.micro_batch()
+    for state in world.stages.states.values():
+        forget_steps(state, ("totals",), number)
+    return Counter(sensor for sensor, _, _ in world.sums)
+
+
+def check_anew(world: Cloud, before: Counter[str]) -> None:
+    """The sums of both tiers are those of a step that begins anew behind `before` of each sensor."""
+    while world.read < len(world.ingest.log):
+        world.micro_batch()
+    world.micro_batch({"readings": END_OF_TIME})
+    there = {(sensor, count): level for sensor, count, level in due()}
+    wanted = []
+    for (sensor, count), level in there.items():
+        gone = before[sensor] if count > before[sensor] else 0
+        wanted.append((sensor, count - gone, round(level - there.get((sensor, gone), 0.0), 6)))
+    assert sorted((sensor, count, round(level, 6)) for sensor, count, level in world.sums) == sorted(wanted)
+
+
+def test_what_came_behind_the_revision_that_had_it_begin_empty_stays(tmp_path: Path) -> None:
+    """The spool is of the first revision still: nothing on the device has changed since."""
+    world, path = cloud_of(tmp_path), tmp_path / "spool.sqlite"
+    first, third = replace(HELD, revision=1), replace(HELD, revision=3, drops={"totals": 3})
+    former = agent_of(world.cloud, path, world.broker, first)
+    run(beside(world, former, until_read=ROWS // 3, drains=True))
+    before = begins_empty(world, 3)
+    run(beside(world, agent_of(world.cloud, path, world.broker, third), until_read=ROWS // 3))
+    agent = agent_of(world.edge, path, world.broker, third, seed=2)
+    assert run(beside(world, agent))
+    assert agent.status().counters["cells_taken"] == 3
+    assert before.keys() == {"s0", "s1", "s2"}
+    check_anew(world, before)
+
+
+def test_what_came_before_the_step_began_empty_goes(tmp_path: Path) -> None:
+    """The cells are in the spool as the device is told of the revision, and it has not crossed."""
+    met = 0
+    for writes in range(2, 60):
+        folder = tmp_path / str(writes)
+        folder.mkdir()
+        world, path = cloud_of(folder), folder / "spool.sqlite"
+        first, third = replace(HELD, revision=1), replace(HELD, revision=3, drops={"totals": 3})
+        run(beside(world, agent_of(world.cloud, path, world.broker, first), until_read=ROWS // 3))
+        spool = MortalSpool(path, writes, after=True)
+        with pytest.raises(KilledError):
+            run(beside(world, agent_of(world.edge, spool, world.broker, first, seed=2)))
+        if run(claim_of(path)).says != HAS:
+            continue
+        before = begins_empty(world, 3)
+        assert run(beside(world, agent_of(world.edge, path, world.broker, third, seed=3)))
+        check_anew(world, before)
+        met += 1
+        break
+    assert met
+
+
+def test_a_device_does_not_take_what_has_begun_empty_with_a_later_revision(tmp_path: Path) -> None:
+    """Its claim comes behind the boundary: what the step keeps there is not for the step that it runs."""
+    world, path = cloud_of(tmp_path), tmp_path / "spool.sqlite"
+    first = replace(HELD, revision=1)
+    former = agent_of(world.cloud, path, world.broker, first)
+    run(beside(world, former, until_read=ROWS // 3, drains=True))
+    before = begins_empty(world, 2)
+    run(beside(world, agent_of(world.cloud, path, world.broker, first), until_read=ROWS // 3))
+    agent = agent_of(world.edge, path, world.broker, first, seed=2)
+    assert run(beside(world, agent))
+    assert not world.ingest.crossings
+    assert agent.status().counters["claims_given_up"] == 1
+    assert agent.status().unmoved == "the data centre keeps totals as a later revision does"
+    check_anew(world, before)
+
+
+@pytest.mark.parametrize(
+    "check_of",
+    [
+        test_what_came_behind_the_revision_that_had_it_begin_empty_stays,
+        test_a_device_does_not_take_what_has_begun_empty_with_a_later_revision,
+    ],
+)
+def test_it_is_found_where_shards_do_not_say_when_a_step_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check_of: Callable[[Path], None]
+) -> None:
+    monkeypatch.setattr(BucketState, "began", lambda *_: 0)
+    with pytest.raises(AssertionError):
+        check_of(tmp_path)
+
+
+def test_it_is_found_where_all_stays_that_has_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BucketState, "began", lambda *_: 9)
+    monkeypatch.setattr(claiming.Claiming, "of", of_any_revision(claiming.Claiming.of))
+    with pytest.raises(AssertionError):
+        test_what_came_before_the_step_began_empty_goes(tmp_path)
+
+
+def of_any_revision(right: Callable[..., Any]) -> Callable[..., Any]:
+    """`Claiming.of`, for a device that takes what began empty with any revision."""
+
+    def made(image: Any, plan: Any, ours: Any, settings: Any, clock: Any) -> Any:
+        return right(image, plan, ours, replace(settings, revision=9), clock)
+
+    return made
 
 
 async def claim_of(path: Path) -> LastClaim:

@@ -242,8 +242,9 @@ class Giving:
                 self._settle(one)
         for (device, number), cells in sorted(of_device.items()):
             why = refused[device, number]
-            forms = forms_of(self._stage.graph, {step for step, _ in cells})
-            given = given_cells(number, self._shard, self._shards, cells, why, forms)
+            steps = {step for step, _ in cells}
+            forms, began = forms_of(self._stage.graph, steps), {s: self._saved.began(s) for s in steps}
+            given = given_cells(number, self._shard, self._shards, cells, why, forms, began)
             self._given += [(device, one) for one in given]
 
     def rows(self) -> Iterator[bytes]:

@@ -61,7 +61,7 @@ class Claiming:
         """former: the plan that runs until then; held: its revision; steps: those that come with state."""
         self.former, self.held, self.steps = former, held, steps
         self._clock, self._wait_s, self._again_s = clock, settings.claim_ms / 1_000, AGAIN_S
-        self._cells_max = settings.claim_cells_max
+        self._cells_max, self._revision = settings.claim_cells_max, settings.revision
         self._due_s = clock.monotonic_s()
         self._taking: Taking | None = None
         self._until_s = 0.0
@@ -140,10 +140,11 @@ class Claiming:
         from geartrain.operators.process import forms_of  # few agents claim
 
         ours = forms_of(self.former.graph, self.steps)
-        other = sorted(step for step, form in taking.forms.items() if ours.get(step, form) != form)
+        later = {step for step, number in taking.began.items() if 0 < self._revision < number}
+        other = sorted(later | {step for step, form in taking.forms.items() if ours.get(step, form) != form})
         if taking.complete and not taking.refused and not other:
             cells = taking.cells()
-            kept = LastClaim(taking.number, self.steps, HAS)
+            kept = LastClaim(taking.number, self.steps, HAS, taking.began)
             session.counters.add("cells_taken", len(cells))
             counters = session.counters.changes()
             change = SpoolCommit(state={**cells, CLAIM: kept.stored()}, counters=counters)

@@ -42,12 +42,14 @@ Cell = tuple[str, bytes]
 
 class LastClaim(msgspec.Struct, frozen=True):
     """The last claim of a device to the state of `steps`, and what it has said of it last, "" for none yet.
-    With `HAS` it is not said yet: the cells are there, and the crossing will say it.
+    With `HAS` it is not said yet: the cells are there, and the crossing will say it. began: with `HAS`, by
+    step the last revision with which it had begun empty where the cells come from.
     """
 
     number: int = 0
     steps: tuple[str, ...] = ()
     says: str = ""
+    began: dict[str, int] = {}
 
     @classmethod
     def of(cls, stored: bytes | None) -> LastClaim:
@@ -121,7 +123,7 @@ def forgotten(
     state: Mapping[Cell, bytes], plan: Plan, settings: AgentSettings, *, is_fresh: bool
 ) -> frozenset[Cell]:
     """The cells that a spool leaves behind as it goes over to the revision of `plan`: those of steps that are
-    gone, and of those that are to begin anew.
+    gone, and of those that are to begin anew. Cells stay that have come from where these had begun anew.
     """
     numbers = Numbers.of(state.get(NUMBERS), is_fresh=is_fresh)
     if REVISION not in state or settings.revision <= numbers.revision:
@@ -129,7 +131,8 @@ def forgotten(
     held = Revision.from_json(state[REVISION]).steps
     here, merged = {step.id for step in plan.graph.steps}, _merged(held)
     gone = {step.id for step in held if merged.get(step.id, step.id) not in here}
-    leaves = gone | _told(numbers, settings)
+    began = LastClaim.of(state.get(CLAIM)).began
+    leaves = gone | {s for s in _told(numbers, settings) if settings.drops[s] > began.get(s, 0)}
     return frozenset(cell for cell in state if cell[0] in leaves)
 
 

@@ -72,13 +72,17 @@ def given_cells(
     cells: Cells,
     refused: str = "",
     forms: Mapping[str, str] | None = None,
+    began: Mapping[str, int] | None = None,
 ) -> Iterator[GivenCell]:
     """What a shard gives for a claim, its manifest last; refused: why it gives nothing; forms: by step, what
-    stands for the layout of its cells.
+    stands for the layout of its cells; began: by step, the last revision with which it has begun empty, 0 for
+    none.
     """
     for one in records(cells):
         yield GivenCell(number, shard, shards, one.step, one.key, one.offset, one.size, one.cell, "")
-    said = _encode(replace(manifest(cells), forms={s: form for s, form in (forms or {}).items() if form}))
+    known = {s: form for s, form in (forms or {}).items() if form}
+    empty = {s: revision for s, revision in (began or {}).items() if revision}
+    said = _encode(replace(manifest(cells), forms=known, began=empty))
     yield GivenCell(number, shard, shards, "", b"", 0, len(said), said, refused)
 
 
@@ -93,6 +97,8 @@ class Taking:
         """Why a shard gives nothing, "" where all give."""
         self.forms: dict[str, str] = {}
         """By step, what stands for the layout of its cells, where the shards have said so."""
+        self.began: dict[str, int] = {}
+        """By step, the last revision with which it has begun empty there, where the shards have said so."""
         self.ignored = 0
         """Records of other claims, and what comes once more has come than moves at once."""
         self._waiting: dict[int, list[StateCell]] = {}
@@ -122,7 +128,8 @@ class Taking:
             return
         expected = _manifest(given.cell)
         self.forms |= expected.forms
-        arriving = Arriving(replace(expected, forms={}))
+        self.began |= expected.began  # the same in all shards
+        arriving = Arriving(replace(expected, forms={}, began={}))
         for cell in self._waiting.pop(given.shard, []):
             arriving.take(cell)
         self._whole[given.shard] = arriving.cells()

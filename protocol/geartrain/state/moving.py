@@ -52,13 +52,15 @@ class StateCell(Record):
 
 class Manifest(msgspec.Struct, frozen=True):
     """What a move consists of: how many cells, their bytes, and a digest of them in order of (step, key);
-    forms: by step, what stands for their layout, where that can change.
+    forms: by step, what stands for their layout, where that can change; began: by step, the last revision
+    with which it has begun empty in the data centre.
     """
 
     cells: int
     size: int
     digest: bytes
     forms: dict[str, str] = {}
+    began: dict[str, int] = {}
 
 
 class Refused(msgspec.Struct, frozen=True):
