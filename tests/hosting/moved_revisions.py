@@ -3,7 +3,7 @@
 The real source, stages and versions run without Spark. Devices answer to what comes down to them. They go
 over to a revision some time after the data centre, as agents do, and to other cuts meanwhile: with what their
 steps have kept. Moves begin only under the revision that the log has brought last. The next one may come
-while a device waits for what it has claimed, or before the log has the cells that leave it.
+before the log has a claim or the cells that leave a device, or while one waits for what it has claimed.
 """
 
 from __future__ import annotations
@@ -204,12 +204,15 @@ class MovedLog(LiveLog):
             super().grow(rng)
 
     def _is_calm(self, partition: int) -> bool:
-        """Whether no claim is on its way, which would come behind the next revision."""
+        """Whether the log has of no claim its rows alone, and not yet how its device stands by it."""
         for sender in self.senders:
             if sender.partition != partition:
                 continue
-            if any(isinstance(one, Standing) and one.stands.asked for one in sender.queued):
-                return False
+            for one in sender.queued:
+                if one.channel == CLAIMS:
+                    break
+                if isinstance(one, Standing) and one.stands.asked:
+                    return False
         return True
 
     def _bring(self, partition: int) -> None:

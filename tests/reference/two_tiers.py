@@ -253,7 +253,8 @@ class Device:
             while not taking.complete and not (hurried and self._rng.random() < _HURRIED):
                 yield self._sent
             self.taking = None
-            if not taking.complete or self._rng.random() < _HURRIED:
+            is_later = any(number > self.revision for number in taking.began.values())
+            if not taking.complete or is_later or self._rng.random() < _HURRIED:
                 self._forget(comes)
                 return
             cells = taking.cells()
