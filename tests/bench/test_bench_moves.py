@@ -10,7 +10,6 @@ move sends for each byte of state. Every record is in the table once.
 from __future__ import annotations
 
 import json
-import math
 import sqlite3
 import statistics
 import subprocess
@@ -20,9 +19,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,18 +27,15 @@ from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.ports import EntryKind
 from tests.bench.harness import SIZE, Work
+from tests.bench.pauses import CHANGES, RATE, how_many, pause_ms, report
 from tests.control.platform_client import Client, client_of
 from tests.proofs.test_platform import gear, until, until_ended
 from tests.supervisor.test_up import platform
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.long]
 
-RATE = 1_000
-ROUNDS = {10: 5, 10_000: 20, 300_000: 5} if SIZE >= 1 else {10: 5, 10_000: 5} if SIZE > 0.1 else {10: 1}
-"""How often each change is made, by how many keys have state."""
 AROUND_S = max(1.0, 8.0 * min(1.0, SIZE))
 """So long the stream runs before and behind a crossing."""
-COMMITS_BEFORE = 10
 GOAL_MS = {
     "other steps on a device": 1_000.0,
     "a move to the data centre": 1_000.0,
@@ -140,13 +134,6 @@ class Commits(threading.Thread):
                     before = rows
                     self.times.append(time.monotonic())
 
-    def pause_ms(self, at_s: float, done_s: float) -> float:
-        """Of what was asked for at `at_s` and was done at `done_s`."""
-        gaps = [(end, end - begin) for begin, end in pairwise(self.times)]
-        before = [gap for end, gap in gaps if end <= at_s][-COMMITS_BEFORE:]
-        around = [gap for end, gap in gaps if at_s < end < done_s + AROUND_S]
-        return (max(around) - statistics.median(before)) * 1_000
-
 
 class Stream:
     """An app on a platform, its device, and the file that says how far its source is to go."""
@@ -237,7 +224,7 @@ def timed(commits: Commits, change: Callable[[], None]) -> float:
     change()
     done_s = time.monotonic()
     time.sleep(AROUND_S)
-    return commits.pause_ms(at_s, done_s)
+    return pause_ms(commits.times, at_s, done_s + AROUND_S)
 
 
 def sent_for_state(stream: Stream) -> float:
@@ -256,7 +243,7 @@ def sent_for_state(stream: Stream) -> float:
     return (stream.sealed() - before) / kept
 
 
-@pytest.mark.parametrize("keys", ROUNDS)
+@pytest.mark.parametrize("keys", CHANGES)
 def test_a_device_goes_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: int) -> None:
     monkeypatch.setenv("GEARTRAIN_KEYS", str(tmp_path / "keys"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "project" / "src"))
@@ -267,7 +254,7 @@ def test_a_device_goes_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key
         new = [sys.executable, "-m", "geartrain_client.cli", "key", "new", "--name", "alice"]
         subprocess.run(new, check=True, capture_output=True, timeout=240)
         gear(tmp_path / "state", "device", "add", "d1", "--local")
-        for number in range(ROUNDS[keys]):
+        for number in range(CHANGES[keys]):
             stream = Stream(tmp_path, client, f"live{number}", keys)
             commits = Commits(stream.tables)
             stream.begin()
@@ -282,13 +269,8 @@ def test_a_device_goes_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key
             silent = Stream(tmp_path, client, f"silent{number}", keys)
             sent.append(sent_for_state(silent))
             silent.check(silent.end())
-    notes = [f"{ROUNDS[keys]} of each, {keys:,} keys with state, {RATE:,} records/s; lost 0, doubled 0"]
     for what, found in pauses.items():
-        contenders: dict[str, Any] = {
-            "p50": lambda found=found: statistics.median(found),
-            "p95": lambda found=found: sorted(found)[math.ceil(0.95 * len(found)) - 1],
-            "asked for": lambda what=what: GOAL_MS[what],
-        }
-        Work(f"pause of {what}, {keys:,} keys", "ms", contenders, "p50", notes=notes).run(1)
+        report(what, keys, found, GOAL_MS[what])
     share = {"p50": lambda: statistics.median(sent), "most": lambda: max(sent)}
-    Work(f"bytes sent for a byte of state, {keys:,} keys", "ratio", share, "p50", notes=notes).run(1)
+    work = f"bytes sent for a byte of state, {keys:,} keys"
+    Work(work, "ratio", share, "p50", notes=[how_many(keys)]).run(1)

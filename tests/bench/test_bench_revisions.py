@@ -9,19 +9,18 @@ Every record is in the table once: by key, as many rows as records.
 from __future__ import annotations
 
 import sqlite3
-import statistics
 import threading
 import time
 from collections import Counter
 from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from geartrain_cloud.hosting.offsets import positions_by_name
-from tests.bench.harness import SIZE, Work
+from tests.bench.harness import SIZE
+from tests.bench.pauses import CHANGES, RATE, pause_ms, report
 from tests.bench.test_bench_hosting import PATIENCE_S, Watched
 from tests.hosting.hosted import Hosting
 from tests.hosting.mill_log import T0_US
@@ -30,13 +29,9 @@ from tests.spark.flows import Reading
 
 pytestmark = pytest.mark.long
 
-RATE, EVERY_S = 1_000, 0.05
-KEYS = (10, 10_000, 300_000) if SIZE > 0.1 else (10,)
-CROSSINGS = 5 if SIZE > 0.1 else 1
+EVERY_S = 0.05
 AROUND_S = max(1.0, 6.0 * min(1.0, SIZE))
 """So long the stream runs before and behind a boundary."""
-COMMITS_BEFORE = 10
-"""The median gap between so many commits before a boundary is what its pause is compared with."""
 ROWS_PER_ENTRY = 1_000
 GOAL_MS = 1_500.0
 
@@ -82,23 +77,14 @@ def commits_of(watched: Watched) -> list[float]:
     return found
 
 
-def pause_ms(watched: Watched, at_s: float, done_s: float) -> float:
-    """Of what was asked for at `at_s` and was in force at `done_s`."""
-    times = commits_of(watched)
-    gaps = [(end, end - begin) for begin, end in pairwise(times)]
-    before = [gap for end, gap in gaps if end <= at_s][-COMMITS_BEFORE:]
-    around = [gap for end, gap in gaps if at_s < end < done_s + AROUND_S]
-    return (max(around) - statistics.median(before)) * 1_000
-
-
-def _crossings(hosting: Hosting, river: River, watched: Watched, feeder: Feeder) -> list[float]:
+def _crossings(hosting: Hosting, river: River, watched: Watched, feeder: Feeder, count: int) -> list[float]:
     found, wanted = [], river.wanted
 
     def wait(seconds: float) -> None:
         until = time.monotonic() + seconds
         hosting.until(lambda: time.monotonic() > until, PATIENCE_S, show=False)
 
-    for _ in range(CROSSINGS):
+    for _ in range(count):
         number = len(river.revisions) + 1
         river.want("two" if number % 2 == 0 else "three")
         hosting.until(lambda number=number: wanted.status(APP)["prepared"] == number, PATIENCE_S)  # type: ignore[misc]
@@ -107,7 +93,7 @@ def _crossings(hosting: Hosting, river: River, watched: Watched, feeder: Feeder)
         hosting.until(lambda number=number: wanted.status(APP)["revision"] == number, PATIENCE_S)  # type: ignore[misc]
         done_s = time.monotonic()
         wait(AROUND_S)
-        found.append(pause_ms(watched, feeder.at_s, done_s))
+        found.append(pause_ms(commits_of(watched), feeder.at_s, done_s + AROUND_S))
     return found
 
 
@@ -123,7 +109,7 @@ def assert_each_once(path: Path, records: int, keys: int) -> None:
     assert held == {name: (count, count) for name, count in sent.items()}
 
 
-@pytest.mark.parametrize("keys", KEYS)
+@pytest.mark.parametrize("keys", CHANGES)
 def test_a_revision_in_place(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: int
 ) -> None:
@@ -137,7 +123,7 @@ def test_a_revision_in_place(
         hosting.through(APP, wait_s=PATIENCE_S)
         feeder.start()
         hosting.until(lambda: len(commits_of(watched)) > 2, PATIENCE_S)
-        pauses = _crossings(hosting, river, watched, feeder)
+        pauses = _crossings(hosting, river, watched, feeder, CHANGES[keys])
         feeder.stopping.set()
         feeder.join()
         hosting.through(APP, wait_s=PATIENCE_S)
@@ -146,10 +132,4 @@ def test_a_revision_in_place(
         feeder.stopping.set()
         hosting.close()
         river.wanted.close()
-    contenders = {
-        "p50": lambda: statistics.median(pauses),
-        "longest": lambda: max(pauses),
-        "asked for": lambda: GOAL_MS,
-    }
-    notes = [f"{CROSSINGS} boundaries, {keys:,} keys with state, {RATE:,} records/s; lost 0, doubled 0"]
-    Work(f"pause of a revision in place, {keys:,} keys", "ms", contenders, "p50", notes=notes).run(1)
+    report("a revision in place", keys, pauses, GOAL_MS)

@@ -7,25 +7,15 @@ less the median before it. Every record is in the table once: by key, as many ro
 
 from __future__ import annotations
 
-import statistics
 import time
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.bench.harness import Work
+from tests.bench.pauses import CHANGES, pause_ms, report
 from tests.bench.test_bench_hosting import PATIENCE_S, Watched
-from tests.bench.test_bench_revisions import (
-    AROUND_S,
-    CROSSINGS,
-    KEYS,
-    RATE,
-    Feeder,
-    assert_each_once,
-    commits_of,
-    pause_ms,
-)
+from tests.bench.test_bench_revisions import AROUND_S, Feeder, assert_each_once, commits_of
 from tests.hosting.hosted import Hosting
 from tests.hosting.test_revisions import APP, River
 
@@ -35,14 +25,14 @@ FEW, MANY = 2, 8
 GOAL_MS = 6_000.0
 
 
-def _changes(hosting: Hosting, river: River, watched: Watched) -> list[float]:
+def _changes(hosting: Hosting, river: River, watched: Watched, count: int) -> list[float]:
     found, wanted = [], river.wanted
 
     def wait(seconds: float) -> None:
         until = time.monotonic() + seconds
         hosting.until(lambda: time.monotonic() > until, PATIENCE_S, show=False)
 
-    for number in range(CROSSINGS):
+    for number in range(count):
         slots = FEW if number % 2 else MANY
         wait(AROUND_S)
         at_s = time.monotonic()
@@ -51,11 +41,11 @@ def _changes(hosting: Hosting, river: River, watched: Watched) -> list[float]:
         hosting.until(lambda slots=slots: wanted.status(APP)["slots"] == slots, PATIENCE_S)  # type: ignore[misc]
         done_s = time.monotonic()
         wait(AROUND_S)
-        found.append(pause_ms(watched, at_s, done_s))
+        found.append(pause_ms(commits_of(watched), at_s, done_s + AROUND_S))
     return found
 
 
-@pytest.mark.parametrize("keys", KEYS)
+@pytest.mark.parametrize("keys", CHANGES)
 def test_other_slots(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: int) -> None:
     river = River(tmp_path, monkeypatch)
     river.want("three")
@@ -67,7 +57,7 @@ def test_other_slots(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
         hosting.through(APP, wait_s=PATIENCE_S)
         feeder.start()
         hosting.until(lambda: len(commits_of(watched)) > 2, PATIENCE_S)
-        pauses = _changes(hosting, river, watched)
+        pauses = _changes(hosting, river, watched, CHANGES[keys])
         feeder.stopping.set()
         feeder.join()
         hosting.through(APP, wait_s=PATIENCE_S)
@@ -76,10 +66,4 @@ def test_other_slots(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
         feeder.stopping.set()
         hosting.close()
         river.wanted.close()
-    contenders = {
-        "p50": lambda: statistics.median(pauses),
-        "longest": lambda: max(pauses),
-        "asked for": lambda: GOAL_MS,
-    }
-    notes = [f"{CROSSINGS} changes, {keys:,} keys with state, {RATE:,} records/s; lost 0, doubled 0"]
-    Work(f"pause of other slots, {keys:,} keys", "ms", contenders, "p50", notes=notes).run(1)
+    report("other slots", keys, pauses, GOAL_MS)
