@@ -24,7 +24,7 @@ def test_table_lists_the_tables_and_shows_one(
     out, err = gear(capsys, "table", "heat", "highs", "--limit", "4")
     lines = [line.split() for line in out.splitlines() if line.strip()]
     assert [line[0] for line in lines if line[0].startswith("s")] == ["sensor", "s0", "s1", "s2", "s3"]
-    assert err == "the first 4 rows: --limit N shows more, --csv prints all\n"
+    assert err == "the first 4 rows: --limit N shows more, --csv all of them\n"
     assert gear(capsys, "table", "heat", "highs", "--limit", "7")[1] == ""
     assert len(json.loads(gear(capsys, "table", "heat", "highs", "--limit", "5", "--json")[0])) == 5
     out, err = gear(capsys, "table", "heat", "highs")

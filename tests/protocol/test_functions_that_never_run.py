@@ -36,6 +36,19 @@ class Wakes(Task[int, int]):
         ctx.emit(time)
 
 
+class Misnames(Task[int, int]):
+    def on_next(self, value: int, ctx: Context[int, None]) -> None:
+        ctx.notify_at(value)
+
+    def on_timer(self, time: int, ctx: Context[int, None]) -> None:
+        ctx.emit(time)
+
+
+class Touches(Task[int, int]):
+    def on_next(self, value: int, ctx: Any) -> None:
+        ctx.timer(value)
+
+
 async def awaits(value: int) -> int:
     return value
 
@@ -60,6 +73,7 @@ def begin() -> tuple[Flow, Any]:
         (Awaits(), "Awaits.on_next is async, and would never run: write def in the place of async def"),
         (Yields(), "Yields.on_next has a yield, so that a call would run none of it: emit by"),
         (Wakes(), "Wakes.on_notify is async"),
+        (Misnames(), "Misnames.on_timer is never called: a task has on_start, on_next"),
         (Lacks(), r"Lacks must define on_next\(value, ctx\)"),
         (Lacks, r"write Lacks\(\), not Lacks"),
         (3, "give it a geartrain.Task"),
@@ -70,6 +84,15 @@ def test_a_task_that_would_do_nothing_is_refused(task: Any, says: str) -> None:
     keyed = numbers.key_by(lambda value: value, name="each")
     with pytest.raises(FlowError, match=f"flow numbers, step 'tried': {says}"):
         keyed.process("tried", task)
+
+
+def test_a_context_says_what_it_has() -> None:
+    flow, numbers = begin()
+    keyed = numbers.key_by(lambda value: value, name="each")
+    keyed.process("tried", Touches()).sink("out", TestingSink("out"))
+    (reason,) = {letter.reason for letter in run_flow(flow).dead_letters}
+    there = "state, emit, event_time, key, log, metrics, notify_at, now_us, random"
+    assert reason == f"AttributeError: a context has no timer; it has {there}"
 
 
 def test_so_is_one_of_the_low_level_face() -> None:

@@ -108,7 +108,9 @@ def _print(platform: Platform, path: str, wishes: TableWishes) -> None:
     cells = [[printable(cell(value), CELL_CHARS_MAX) for value in row] for row in shown]
     results().print(table_of("", names, cells))
     if len(shown) < len(rows):
-        notices().print(f"the first {len(shown):,} rows: --limit N shows more, --csv prints all", soft_wrap=True)
+        notices().print(
+            f"the first {len(shown):,} rows: --limit N shows more, --csv all of them", soft_wrap=True
+        )
 
 
 def _write_csv(pages: Iterator[Page]) -> None:

@@ -78,6 +78,7 @@ def _check_functions(where: str, operator: Operator) -> None:
     for name in getattr(operator, "__struct_fields__", ()):
         value = getattr(operator, name)
         if name == "task":
+            _check_names(where, type(value))
             for call in _CALLS:
                 function = getattr(value, call, None)
                 _check_runs(f"{where}: {type(value).__name__}.{call}", function, "emit by ctx.emit(...)")
@@ -85,6 +86,20 @@ def _check_functions(where: str, operator: Operator) -> None:
             _check_runs(f"{where}: {name_of(value)}", value, None)
         else:
             _check_runs(f"{where}: {name_of(value)}", value, "return the value")
+
+
+def _check_names(where: str, task: type) -> None:
+    """Raise `FlowError` for a method that looks like a call of a task and is none, such as `on_timer`; one
+    that the task's other methods call may be named so.
+    """
+    methods = [value for base in task.__mro__ for value in vars(base).values() if hasattr(value, "__code__")]
+    called = {*_CALLS, *(name for method in methods for name in method.__code__.co_names)}
+    for method in methods:
+        name = method.__name__
+        if name.startswith("on_") and name not in called:
+            raise FlowError(
+                f"{where}: {task.__name__}.{name} is never called: a task has {', '.join(_CALLS)}"
+            )
 
 
 def _check_runs(where: str, function: object, instead: str | None) -> None:

@@ -7,9 +7,9 @@ without a key cannot touch keyed state.
 from __future__ import annotations
 
 import logging
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from geartrain.declarations.task import Task
+from geartrain.declarations.task import Context, Task
 from geartrain.graph.operator import Services
 from geartrain.printable import TEXT_CHARS_MAX, printable
 from geartrain.records.children import Children
@@ -44,6 +44,13 @@ class TaskContext:
         self._task, self._services = task, services
         self._logger = logging.getLogger(f"geartrain.task.{services.step}")
         self.metrics = StepMetrics(services)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Only called for what a context lacks."""
+            there = ", ".join(one for one in dir(Context) if not one.startswith("_"))
+            raise AttributeError(f"a context has no {name}; it has state, {there}")
 
     def log(self, text: str) -> None:
         """Write a line to the program's log."""
