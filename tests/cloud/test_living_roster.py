@@ -165,6 +165,31 @@ def test_replaced_hardware_goes_on_under_the_same_name(tmp_path: Path) -> None:
     assert kinds.count(EntryKind.ASSIGNED) == kinds.count(EntryKind.EPOCH) == 1
 
 
+def test_a_retired_device_with_other_hardware_is_welcomed_again_after_a_restart(tmp_path: Path) -> None:
+    """It was taken for one whose spool had been copied, and stopped for good."""
+    old, new = device_of("device-1"), device_of("device-1", b"epoch--2")
+
+    async def story() -> None:
+        async with following(tmp_path) as (found, roster):
+            roster.put(FLOW, document("device-1"))
+            await logged(tmp_path, EntryKind.ASSIGNED)
+            found.net.deliver(old.topic, old.schemas(), old.quotes(1.0))
+            await found.net.acked(old)
+            roster.remove_device(FLOW, "device-1")
+            await logged(tmp_path, EntryKind.RETIRED)
+            found.net.deliver(new.topic, new.hello(2, "quotes"))
+            await found.net.until(lambda: bool(found.net.welcomes(new)))
+        async with following(tmp_path) as (found, roster):
+            found.net.deliver(new.topic, new.hello(2, "quotes"), new.schemas(), new.quotes(2.0))
+            await found.net.acked(new)
+            assert {welcome.crossing for welcome in found.net.welcomes(new)} == {1}
+            assert NackReason.SET_BACK not in {nack.reason for nack in found.net.nacks(new)}
+            assert found.ingest.counter(Counter.RECORDS_DISOWNED) == 1
+
+    asyncio.run(story())
+    assert prices(tmp_path) == [1.0]
+
+
 def test_the_spools_of_an_ended_flow_are_acked_and_counted(tmp_path: Path) -> None:
     first, late = device_of("device-1"), device_of("device-9")
 

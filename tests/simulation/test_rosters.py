@@ -44,6 +44,12 @@ def assert_much_was_met(
     assert counters["records_logged"] > 1_000
 
 
+@pytest.mark.parametrize("seed", [93, 930_067])
+def test_worlds_that_have_broken_a_rule_before_break_none(seed: int) -> None:
+    with quiet():
+        assert RosterFleet(seed).run().crashes > 0
+
+
 @pytest.mark.parametrize("steps", few_and_all("steps of rosters", STEPS, 3))
 def test_a_kill_at_any_step_changes_nothing(steps: list[int]) -> None:
     with quiet():

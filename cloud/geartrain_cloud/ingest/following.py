@@ -93,14 +93,24 @@ class Following:
             gone = Gone.RETIRED
         else:
             return None
-        place = (device, flow, partition_of(device, self._config.partitions))
-        if place[2] not in self._config.owned:
+        if partition_of(device, self._config.partitions) not in self._config.owned:
             return None
-        ran = self._known.ran.get((device, flow), 0)
-        stream = make_stream(place, self._flows.get(flow, NOBODY), cursor, self._budget, revision=ran)
+        stream = self._stream(device, flow, self._flows.get(flow, NOBODY))
         stream.gone = gone
         self._known.streams[device, flow] = stream
         return stream
+
+    def _stream(self, device: str, name: str, flow: FlowConfig) -> DeviceStream:
+        """The stream of a device in the flow `name` that has none, as the ledger had it."""
+        known, place = self._known, (device, name)
+        return make_stream(
+            (device, name, partition_of(device, self._config.partitions)),
+            flow,
+            known.cursors.get(place),
+            self._budget,
+            is_fresh=place in known.fresh,
+            revision=known.ran.get(place, 0),
+        )
 
     def _members(self) -> dict[str, list[tuple[str, str]]]:
         """What the log waits for, of the flows that it has partitions of."""
@@ -207,7 +217,7 @@ class Following:
 
     def _settle_streams(self) -> None:
         """Let each device of a flow have a stream with its sources, and those that have left be told so."""
-        streams, total = self._known.streams, self._config.partitions
+        streams = self._known.streams
         for (device, name), stream in streams.items():
             flow = self._flows.get(name)
             if flow is None:
@@ -218,14 +228,7 @@ class Following:
         for name, flow in self._flows.items():
             for device in flow.devices:
                 if device in ours and (device, name) not in streams:
-                    place = (device, name, partition_of(device, total))
-                    cursor = self._known.cursors.get((device, name))
-                    is_fresh = (device, name) in self._known.fresh
-                    streams[device, name] = make_stream(
-                        *(place, flow, cursor, self._budget),
-                        is_fresh=is_fresh,
-                        revision=self._known.ran.get((device, name), 0),
-                    )
+                    streams[device, name] = self._stream(device, name, flow)
                     self._known.counters.add(Counter.DEVICES_ASSIGNED)
 
     def _settle(self, stream: DeviceStream, flow: FlowConfig, device: str) -> None:
@@ -236,6 +239,7 @@ class Following:
             self._known.counters.add(Counter.DEVICES_RETIRED)
             _LOG.info("%s was retired: what it still sends is declared dropped", stream.name)
         elif was is not None and stream.gone is None:
+            stream.waited_since_s = None
             self._known.counters.add(Counter.DEVICES_ASSIGNED)
             _LOG.info("%s was assigned again", stream.name)
 

@@ -25,6 +25,11 @@ def _run(seed: int) -> object:
     return RosterFleet(seed).run()
 
 
+def _run_far(seed: int) -> object:
+    """Worlds in which a retired device gets other hardware just before ingest is killed, which is rare."""
+    return _run(930_067 + seed)
+
+
 def _retired_without_an_entry(patches: Patches) -> None:
     def make(right: Any) -> Any:
         def append_note(group: Group, partition: Any, kind: EntryKind, *rest: Any, **options: Any) -> None:
@@ -148,6 +153,33 @@ def _revision_left_out(patches: Patches) -> None:
     patches.replace(following, "crossings", make)
 
 
+def _fresh_spool_of_a_retired_device_forgotten(patches: Patches) -> None:
+    """Ingest that was restarted takes it for a copy of a spool from before its crossing."""
+
+    def make(right: Any) -> Any:
+        def stranger(self: Following, device: str, flow: str) -> Any:
+            stream = right(self, device, flow)
+            if stream is not None:
+                stream.is_fresh = False
+            return stream
+
+        return stranger
+
+    patches.replace(Following, "stranger", make)
+
+
+def _waited_for_since_it_was_assigned_before(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def _settle(self: Following, stream: Any, *rest: Any) -> None:
+            since_s = stream.waited_since_s
+            right(self, stream, *rest)
+            stream.waited_since_s = since_s
+
+        return _settle
+
+    patches.replace(Following, "_settle", make)
+
+
 def _waited_for_since_ingest_began(patches: Patches) -> None:
     """Whoever is assigned later than a device may take to join is excluded at once."""
 
@@ -174,5 +206,7 @@ OF_ROSTERS = [
     Mutant("revisions forgotten at a begin", _revisions_forgotten_at_a_begin, _run),
     Mutant("revision in the first partition alone", _revision_in_the_first_partition_alone, _run),
     Mutant("revision left out", _revision_left_out, _run),
+    Mutant("fresh spool of a retired device forgotten", _fresh_spool_of_a_retired_device_forgotten, _run_far),
+    Mutant("waited for since it was assigned before", _waited_for_since_it_was_assigned_before, _run),
     Mutant("waited for since ingest began", _waited_for_since_ingest_began, _run),
 ]
