@@ -20,7 +20,7 @@ from geartrain.planning.plan import state_channel
 from geartrain.records.batch import Batch
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import RowCodec
-from geartrain.state.moving import Cells
+from geartrain.state.moving import Cells, said_of
 from geartrain_cloud.ports import EntryKind
 from geartrain_edge.settings import Policy
 from geartrain_simulation.fleet.cuts_fleet import CLOUD, EDGE, CutsFleet
@@ -97,7 +97,8 @@ class LeavingFleet(CutsFleet):
         logged, plan = self.checkers.logged(), self.plans[CLOUD]
         cells = Cells()
         for one in logged.get((name, STATE), ()):
-            step, key, _, _, cell = one.row.fields
+            called, key, _, _, cell = one.row.fields
+            step, *_ = said_of(called)
             if (step, key) in cells:
                 self.checkers.breach("state once", f"{name}: the state of {key!r} came twice")
             cells[step, key] = cell
