@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from geartrain.graph.graph import CLAIMS
 from geartrain.ports import SpoolCommit, SpooledBatch
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.wire.codec import decode_header, encode_control, encode_envelope, encode_header
@@ -16,6 +17,7 @@ from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ports import ClosedEpoch, Entry, EntryKind, LedgerChange, QuarantinedBatch
 from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_simulation.checkers import ViolationError
+from geartrain_simulation.checkers.caps import CLAIMS_MAX
 from geartrain_simulation.checkers.drain import Drain
 from geartrain_simulation.fleet.fleet import Fleet, Size
 from geartrain_simulation.fleet.spark_model import SinkBook
@@ -189,6 +191,17 @@ def full_spool(fleet: Fleet) -> None:
     )
 
 
+def claims_in_spool(fleet: Fleet, count: int) -> None:
+    settings = AgentSettings(DEVICE, spool_bytes_max=1)
+    claim = msgspec.structs.replace(first_batch(fleet), count=1, rows=((1, CLAIMS, 1),))
+    spool, held = fleet.spools[DEVICE], fleet.spools[DEVICE].batches
+    spool.batches = dict.fromkeys(range(count), claim)
+    try:
+        fleet.checkers.caps.check_spool(settings, spool, SpoolCommit([claim]))
+    finally:
+        spool.batches = held
+
+
 def overfull_spool(fleet: Fleet) -> None:
     settings = AgentSettings(DEVICE, spool_bytes_max=1, policy=Policy.DROP_NEWEST)
     spool = fleet.spools[DEVICE]
@@ -222,12 +235,17 @@ def too_many(fleet: Fleet) -> None:
         (watermark_back, "watermark"),
         (orphan, "no orphans"),
         (full_spool, "caps"),
+        (lambda fleet: claims_in_spool(fleet, CLAIMS_MAX + 1), "caps"),
         (overfull_spool, "caps"),
         (too_many, "caps"),
     ],
 )
 def test_a_rule_of_every_step_is_broken_at_once(tamper: Tamper, rule: str) -> None:
     assert at_once(tamper) == rule
+
+
+def test_a_claim_does_not_wait_for_room() -> None:
+    assert at_once(lambda fleet: claims_in_spool(fleet, CLAIMS_MAX)) == ""
 
 
 @pytest.mark.parametrize(("acked", "rule"), [(10**6, ""), (10**6 + 1, "acked <= durable")])

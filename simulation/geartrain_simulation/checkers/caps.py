@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from geartrain.delivery.receiver import DIGESTS_AT_HAND, Receiver
-from geartrain.ports import SpoolCommit
+from geartrain.graph.graph import CLAIMS, STATE
+from geartrain.ports import SpoolCommit, SpooledBatch
 from geartrain_cloud.ingest.closed import CLOSED_KEPT
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_edge.agent.agent import Agent
+from geartrain_edge.agent.claiming import BEHIND_MAX
 from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_simulation.checkers.violation import Breach
 from geartrain_simulation.stores.stores import DIGESTS_KEPT, LedgerBook, SpoolBook
@@ -21,6 +23,10 @@ Holding = tuple[str, int, int]
 """What is held, how much of it, and the most that may be."""
 Holds = Callable[[], Iterable[Holding]]
 
+CLAIMS_MAX = BEHIND_MAX + 3
+"""Batches of claims in a spool: those that may wait as one more asks, that one, and what is said of it, with
+a new epoch between.
+"""
 _HEADER_BYTES_MAX = 1_024
 """A header may be longer than the one before it, which admission takes for its measure."""
 
@@ -83,6 +89,11 @@ def ledger_holds(ledger: LedgerBook, config: IngestConfig, ingests: int) -> Iter
     yield "digests of an epoch", max(map(len, ledger.digests.values()), default=0), DIGESTS_KEPT
 
 
+def _has_rows(batch: SpooledBatch, channels: Collection[str]) -> bool:
+    """Whether all rows of a batch are of `channels`, and it has some."""
+    return bool(batch.rows) and all(channel in channels for _, channel, _ in batch.rows)
+
+
 class Caps:
     """All that is held, by who holds it."""
 
@@ -110,14 +121,20 @@ class Caps:
         """Compare a spool with its cap, after a commit.
 
         Where the sources wait, a new epoch may have come between the look at the room and the commit of what
-        was read. It takes along all that is held, its own schemas before it, however full the spool is.
+        was read. It takes along all that is held, its own schemas before it, however full the spool is. What
+        a device says of state cannot wait for room either: a life says first what became of the claim that it
+        finds open. Of claims there are few, since none is made while many batches wait.
         """
         cap, held = settings.spool_bytes_max, sum(batch.size for batch in spool.batches.values())
+        claims = sum(_has_rows(batch, (CLAIMS,)) for batch in spool.batches.values())
+        if claims > CLAIMS_MAX:
+            self._breach("caps", f"{settings.device} spools {claims} claims; {CLAIMS_MAX} are the most")
         if settings.policy is Policy.BLOCK:
             before = held - sum(batch.size for batch in change.batches)
             was_renewed = spool in self._renewed
             self._renewed.discard(spool)
-            if before >= cap and not was_renewed and any(batch.count for batch in change.batches):
+            takes = any(batch.count and not _has_rows(batch, (CLAIMS, STATE)) for batch in change.batches)
+            if before >= cap and not was_renewed and takes:
                 self._breach(
                     "caps", f"{settings.device} takes rows into a full spool ({before} of {cap} bytes)"
                 )
