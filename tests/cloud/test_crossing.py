@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from geartrain.graph.graph import CLAIMS
+from geartrain.schema import RowCodec
+from geartrain.state.claims import Claim
 from geartrain.wire.envelope import NackReason
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.ports import EntryKind
-from tests.cloud.fleet import FLOW, PATIENCE_S, Running, TestDevice, make_config, prices, running
+from geartrain_cloud.spark.claims import claims_lost
+from tests.cloud.fleet import FLOW, PATIENCE_S, QUOTE, Running, TestDevice, make_config, prices, running
 from tests.cloud.test_protocol import play
 
 
@@ -203,3 +210,31 @@ def test_a_ledger_from_before_there_were_crossings_is_taken_as_it_is(tmp_path: P
         assert ledger.execute("SELECT count(*) FROM sqlite_master WHERE name = 'crossings'").fetchone() == (
             1,
         )
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+def test_a_new_epoch_of_a_spool_that_has_never_claimed_says_so_where_devices_claim(
+    tmp_path: Path, *, claimed: bool
+) -> None:
+    known = {CLAIMS: RowCodec(Claim).schema} if claimed else {}
+    plain = make_config(tmp_path)
+    flow = replace(plain.flows[FLOW], channels={**plain.flows[FLOW].channels, CLAIMS: ("quotes",)})
+
+    async def story() -> LogReader:
+        async with running(replace(plain, flows={FLOW: flow})) as world, asyncio.timeout(PATIENCE_S):
+            first, later = TestDevice(), TestDevice(epoch=b"epoch--2")
+            world.net.deliver(first.topic, first.hello(1, "quotes"), first.schemas(), first.quotes(1.0))
+            await world.net.acked(first)
+            later.number, later.time = 1, 10
+            schemas = later.schemas({"quotes": QUOTE.schema, **known})
+            world.net.deliver(later.topic, later.hello(2), schemas, later.quotes(2.0), later.schemas())
+            await world.net.acked(later)
+        return world.reader
+
+    reader = asyncio.run(story())
+    found = [e for e in reader.entries(FLOW, "0", 0, 99) if e.kind in (EntryKind.LOSS, EntryKind.ROWS)]
+    assert prices(reader) == [1.0, 2.0]
+    rows, unsaid = (EntryKind.ROWS, "quotes"), (EntryKind.LOSS, CLAIMS)
+    assert [(e.kind, e.channel) for e in found] == [rows, *([] if claimed else [unsaid]), rows]
+    assert (claims_lost(found) is None) == claimed
+    assert reader.counters().get("losses", 0) == 0

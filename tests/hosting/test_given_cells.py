@@ -53,9 +53,9 @@ def said(position: int, *claims: Claim) -> LogRow:
     return CLAIMS, position, log_table(rows, Claim, device="d1")
 
 
-def fresh(position: int) -> LogRow:
-    """The entry of a fresh spool of device d1."""
-    table = claims_lost([Entry("f", 0, position, EntryKind.CROSSING, CLAIMS, "d1")])
+def entry(position: int, kind: EntryKind) -> LogRow:
+    """The entry of a spool of device d1 that knows of no claim."""
+    table = claims_lost([Entry("f", 0, position, kind, CLAIMS, "d1")])
     assert table is not None
     return CLAIMS, position, table
 
@@ -143,11 +143,11 @@ def test_a_key_whose_state_a_device_has_left_is_that_devices() -> None:
     assert taken(1, found).cells() == cells  # no record of the keys has come
 
 
-@pytest.mark.parametrize("by_entry", [True, False])
-def test_a_device_that_knows_of_no_claim_gets_back_what_it_was_given(*, by_entry: bool) -> None:
+@pytest.mark.parametrize("told", [EntryKind.CROSSING, EntryKind.LOSS, None])
+def test_a_device_that_knows_of_no_claim_gets_back_what_it_was_given(told: EntryKind | None) -> None:
     run = run_of()
     run.micro_batch([readings(1, "d1", "a"), readings(2, "d2", "c"), asks(3, 7, CLOCK_US)], CLOCK_US)
-    run.micro_batch([fresh(4) if by_entry else said(4, lost())], CLOCK_US)
+    run.micro_batch([said(4, lost()) if told is None else entry(4, told)], CLOCK_US)
     found = run.micro_batch([readings(5, "d1", "a"), readings(6, "d2", "c")], CLOCK_US)
     assert sorted(records_of(found[SUMS])) == [("a", 2, 10), ("c", 2, 10)]
 
@@ -162,7 +162,7 @@ def test_a_device_that_knows_of_its_claim_keeps_what_it_was_given() -> None:
     assert records_of(run.micro_batch([], END_OF_TIME).get(SUMS, [])) == []
 
 
-def test_only_the_entry_of_a_fresh_spool_says_something_of_claims() -> None:
-    crossing = Entry("f", 0, 1, EntryKind.CROSSING, "", "d1")
+def test_only_entries_of_spools_that_know_of_none_say_something_of_claims() -> None:
+    crossing, loss = (Entry("f", 0, 1, kind, "", "d1") for kind in (EntryKind.CROSSING, EntryKind.LOSS))
     dropped = Entry("f", 0, 2, EntryKind.DROPPED, CLAIMS, "d1")
-    assert claims_lost([crossing, dropped]) is None
+    assert claims_lost([crossing, loss, dropped]) is None

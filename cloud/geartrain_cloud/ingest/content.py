@@ -9,7 +9,7 @@ of the channel is final.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 
 from geartrain.delivery.receiver import Arrival
@@ -202,7 +202,8 @@ class Content:
             return
         rows, dropped = None, dict(header.dropped)
         if header.kind in (BatchKind.SCHEMA, BatchKind.CROSSING):
-            self._take_schemas(arrival, in_sequence=True)
+            announced = self._take_schemas(arrival, in_sequence=True)
+            self._note_no_claim(stream, cursor, header, announced)
         elif header.kind is BatchKind.GAP:
             dropped = self._gap(arrival, first_seq)
         else:
@@ -276,6 +277,20 @@ class Content:
         detail = f"{FRESH_SAID}{runs}"
         self.note(stream, EntryKind.CROSSING, hello.epoch, known + 1, detail, channel=channel)
         return known + 1
+
+    def _note_no_claim(
+        self, stream: DeviceStream, cursor: AckCursor, header: Header, announced: Collection[str]
+    ) -> None:
+        """Log that a spool knows of no claim, which its first batch in a new epoch shows: what the device was
+        given for one goes on in the cloud. A spool that knows of one says so itself, in the channel that it
+        announces then; the entry of a fresh one has said it before.
+        """
+        is_first = header.seq == 1 and cursor.ordinal > 1 and not stream.is_fresh
+        if not is_first or not announced or CLAIMS in announced:
+            return
+        if CLAIMS in self._flows[stream.flow].channels:
+            detail = "the spool knows of no claim: what the device was given goes on in the cloud"
+            self.note(stream, EntryKind.LOSS, header.epoch, header.seq, detail, channel=CLAIMS)
 
     def _note_lost_crossings(self, stream: DeviceStream, last: int, before: int, epoch: bytes) -> None:
         """Log that the crossings behind `last` up to `before` are not in the log, if there are any."""
@@ -375,14 +390,15 @@ class Content:
         self._quarantine.keep(arrival, why, f"batch {header.seq}: {reason}", in_sequence=True)
         return None
 
-    def _take_schemas(self, arrival: Arrival, *, in_sequence: bool) -> None:
+    def _take_schemas(self, arrival: Arrival, *, in_sequence: bool) -> Collection[str]:
+        """Take the schemas of a batch; returns the channels that it announces, none where it is damaged."""
         header = arrival.header
         try:
             announced = _announced(arrival)
         except WireError as error:
             reason = f"batch {header.seq}: its schemas cannot be decoded: {error}"
             self._quarantine.keep(arrival, Counter.UNDECODABLE_BATCHES, reason, in_sequence=in_sequence)
-            return
+            return ()
         refused = [
             refusal
             for channel, schema in sorted(announced.items())
@@ -393,6 +409,7 @@ class Content:
         if refused:
             why, reason = refused[0]
             self._quarantine.keep(arrival, why, f"batch {header.seq}: {reason}", in_sequence=in_sequence)
+        return announced.keys()
 
     def _take_schema(self, place: tuple[str, str], schema: Schema) -> tuple[Counter, str] | None:
         """Store the schema of a channel; returns why not."""

@@ -47,6 +47,8 @@ OWNERS = "_owners"
 """The stream of a row that tells a shard from which device keys came; nothing reads it as records."""
 _OWNER, _ASIDE = "_owner:{}", ASIDE + "{}"
 """Under which step a shard keeps the device of each key of a domain, and the cells that it has given."""
+_KNOWS_NONE = (EntryKind.CROSSING, EntryKind.LOSS)
+"""Entries of the channel of claims by which the spool of a device knows of none."""
 _DUE_BYTES = 8
 _STEP, _KEY = (
     [field.name for field in RowCodec(StateCell).schema.fields].index(name) for name in ("step", "key")
@@ -185,10 +187,10 @@ class Claimed:
 
 
 def claims_lost(entries: Iterable[Entry]) -> pa.Table | None:
-    """What entries of the log say of claims that have no rows, as rows: those of fresh spools, whose devices
-    know of no claim. None for nothing.
+    """What entries without rows say of claims, as rows: that the device knows of none, whose spool is fresh
+    or was set back to before its first one. None for nothing.
     """
-    devices = [one.device for one in entries if one.kind is EntryKind.CROSSING and one.channel == CLAIMS]
+    devices = [one.device for one in entries if one.kind in _KNOWS_NONE and one.channel == CLAIMS]
     if not devices:
         return None
     codec, count = RowCodec(Claim), len(devices)

@@ -151,7 +151,8 @@ class Balance:
         if self._is_disowned_known:
             truth[Counter.RECORDS_DROPPED] = sum(dropped.values()) + self._disowned
         truth[Counter.EPOCHS_OPENED] = self._epochs_opened()
-        lost = {(e.device, e.flow, e.epoch, e.seq) for e in entries if e.kind is EntryKind.LOSS}
+        losses = [e for e in entries if e.kind is EntryKind.LOSS and not e.channel]
+        lost = {(e.device, e.flow, e.epoch, e.seq) for e in losses}
         truth[Counter.LOSSES] = len(lost)
         truth[Counter.RECORDS_REMOVED] = sum(e.count for e in entries if e.kind is EntryKind.REMOVED)
         truth[Counter.QUARANTINED_BATCHES] = len(ledger.quarantined)

@@ -96,8 +96,6 @@ class ClaimingFleet(CutsFleet):
         self._stays = set[str]()
         """Devices whose life has found that more is there than moves at once."""
         self._struck = set[str]()
-        self._forced = set[str]()
-        """Devices that are to claim in their next life."""
         self.befallen = Counter[str]()
         super().__init__(seed, devices, faults)
 
@@ -207,8 +205,6 @@ class ClaimingFleet(CutsFleet):
         records = [*records, record_of("trim", last)]
         self._struck.add(name)
         self._put_back(name, book, {"spool.journal": b"".join(map(framed, records))}, SET_BACK)
-        if CLAIM not in book.state:
-            self._forced.add(name)
 
     def _put_back(self, name: str, book: SpoolBook, files: dict[str, bytes], what: str) -> None:
         self.world.note("world", what, name)
@@ -239,10 +235,6 @@ class ClaimingFleet(CutsFleet):
         random = Random(f"{self._seed}/{node}/{life}/cut")
         if random.random() < 0.3 and self.world.loop.time() < HEALED_S:
             self._strike_at(node, random)
-        if node in self._forced:
-            self._forced.remove(node)
-            self._last[node] = EDGE
-            return EDGE
         last = self._last.get(node, random.choice((CLOUD, EDGE)))
         other = EDGE if last == CLOUD else CLOUD
         cut = self._last[node] = other if random.random() < _TURNS else last

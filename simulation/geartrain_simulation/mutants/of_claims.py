@@ -157,6 +157,11 @@ def _lost_spool_unheard(patches: Patches) -> None:
     patches.replace(content, "CLAIMS", lambda right: "")
 
 
+def _no_claim_unheard(patches: Patches) -> None:
+    """Ingest does not say of a spool that begins a new epoch that it knows of no claim."""
+    patches.replace(content.Content, "_note_no_claim", lambda right: lambda *args: None)
+
+
 def _set_back_unsaid(patches: Patches) -> None:
     """A new epoch does not say which claim the spool knows."""
 
@@ -272,6 +277,7 @@ OF_CLAIMS = (
     Mutant("number of a claim used again", _number_used_again, _run_set_back),
     Mutant("claims of a lost spool not given back", _lost_spool_unheard, _run_lost),
     Mutant("set back spool does not say what it knows", _set_back_unsaid, _run_set_back),
+    Mutant("spool without a claim not heard in a new epoch", _no_claim_unheard, _run_set_back),
     Mutant("cells of another claim taken", _given_of_any_claim, _run),
     Mutant("cells given and forgotten", _given_and_forgotten, _run),
     Mutant("cells left out of what is given", _left_out, _run),
