@@ -566,6 +566,32 @@ def test_the_clock_of_a_source_that_comes_waits_until_a_device_has_gone_over(
     assert not has or [one.get("trades") for one in clocks[-2:]] == [3, 5]
 
 
+def test_the_clock_of_a_source_that_comes_waits_for_no_device_that_is_to_lack_it(tmp_path: Path) -> None:
+    one, behind = Saying("device-1", b"epoch--1", FLOW), Saying("device-2", b"epoch--2", FLOW)
+    channels = {name: RosterChannel((name,), QUOTE.schema.schema_id) for name in ("quotes", "trades")}
+    devices = {"device-1": ("quotes", "trades"), "device-2": ("quotes",)}
+    later = RosterDocument(channels, ("quotes", "trades"), devices, revision=2, since={"trades": 2})
+
+    async def story() -> None:
+        async with following(tmp_path) as (found, roster):
+            roster.put(FLOW, document("device-1", "device-2"))
+            await logged(tmp_path, EntryKind.ASSIGNED, 2)
+            for device in (one, behind):
+                found.net.deliver(device.topic, device.schemas(), device.quotes(1.0))
+                await found.net.acked(device)
+            roster.put(FLOW, later)
+            await logged(tmp_path, EntryKind.REVISION)
+            one.stands = {"trades": 3}
+            found.net.deliver(one.topic, one.cross("quotes", "trades", revision=2), one.quotes(2.0))
+            await found.net.acked(one)
+            found.net.deliver(behind.topic, behind.quotes(2.0))  # it has not gone over yet
+            await found.net.acked(behind)
+
+    asyncio.run(story())
+    assert entries(tmp_path)[-1].clocks == {"quotes": 20, "trades": 3}
+    assert not any(entry.kind is EntryKind.EXCLUDED for entry in entries(tmp_path))
+
+
 def test_the_clock_of_a_source_that_goes_waits_for_each_device_until_it_has_gone_over(tmp_path: Path) -> None:
     one, away = Saying("device-1", b"epoch--1", FLOW), Saying("device-2", b"epoch--2", FLOW)
     names = ("quotes", "trades")

@@ -363,8 +363,8 @@ def test_a_store_of_a_former_release_has_the_first_revision_of_each_app(tmp_path
         kept = ("retain_s", "retain_bytes", "retain_tables_s")
         for column in ("revision", "drops", "made_us", "cut_rules", "slots", *kept):
             older.execute(f"ALTER TABLE instances DROP COLUMN {column}")
-        for table in ("assignments", "reports"):
-            older.execute(f"ALTER TABLE {table} DROP COLUMN cut")
+        for table, column in (("assignments", "cut"), ("reports", "cut"), ("reports", "revision")):
+            older.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         older.execute("DROP TABLE revisions")
         older.execute("DROP TABLE cut_changes")
         for table in (

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from msgspec.structs import replace
 
 from geartrain import Flow, Table
 from geartrain.control.states import App
@@ -20,7 +23,7 @@ from geartrain_cloud.control.lane_store import desired_of
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control_store.errors import ConflictError
-from geartrain_cloud.control_store.model import Outline, Report, SourceOutline, Submission
+from geartrain_cloud.control_store.model import Outline, Planned, Report, SourceOutline, State, Submission
 from geartrain_cloud.control_store.sources import with_since
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.log.roster import RosterReader, changed
@@ -34,6 +37,11 @@ HEAT = SourceOutline("heat", False)
 FLEET = {"t1": {"kind": "truck"}, "x1": {"kind": "tank"}}
 
 
+def hash_of(number: int) -> str:
+    """That of a revision's document."""
+    return f"{number:064x}"
+
+
 class World:
     """A control store, with what it has ingest and devices told."""
 
@@ -43,10 +51,11 @@ class World:
         self.reconciler = Reconciler(self.store, self.config, lambda: 10**15)
         self.observer = Observer(self.store, self.config, self.reconciler, lambda: "", lambda: 0.0)
         for name, labels in FLEET.items():
-            self.store.devices.add(name, labels)
+            if self.store.devices.find(name) is None:
+                self.store.devices.add(name, labels)
 
     def submit(self, *sources: SourceOutline, **more: Any) -> None:
-        outline = Outline("heat", [], list(sources), "ab" * 32, code="cd" * 32)
+        outline = Outline("heat", [], list(sources), hash_of(1), code="cd" * 32)
         self.store.apps.submit(Submission("heat", "heat:flow", "auto", "all", **more), outline)
 
     def members(self) -> dict[str, tuple[str, ...]]:
@@ -62,9 +71,22 @@ class World:
         (app,) = desired_of(self.store.devices.get(device), self.store.desired.wanted_on(device), []).apps
         return app
 
-    def says(self, device: str, state: str, *lacks: str) -> None:
+    def says(self, device: str, state: str, *lacks: str, runs: int = 1) -> None:
+        """The report of a device whose agent runs revision `runs`."""
         serial = self.store.devices.get(device).serial
-        self.store.reports.heard(device, b"", serial, [Report(device, "heat.1", state, lacks=lacks)])
+        report = Report(device, "heat.1", state, lacks=lacks, revision=hash_of(runs))
+        self.store.reports.heard(device, b"", serial, [report])
+
+    def goes_over(self, number: int, *sources: SourceOutline) -> None:
+        """The next revision, which is in force at once, and by which devices have these sources."""
+        now = self.store.apps.newest("heat")
+        came = Outline("heat", [], list(sources), hash_of(number), code="cd" * 32, crosses=True)
+        outline = with_since(came, now.outline, number)
+        self.store.apps.plan(
+            "heat", Planned("heat.1", number, now.flow, now.cut, {}, {}, outline, drops=(), made_us=1)
+        )
+        self.store.apps.cross("heat.1")
+        self.store.apps.apply_cuts("heat.1")
 
 
 @pytest.fixture
@@ -136,6 +158,56 @@ def test_a_device_s_own_file_is_heard_of(world: World) -> None:
     assert world.members()["t1"] == ("doors", "heat")  # until the device says so behind its last record
     world.says("x1", "running")  # its file says that it has it all the same
     assert world.members()["x1"] == ("doors", "heat")
+
+
+def test_a_device_that_has_not_gone_over_is_waited_for_of_those_new_sources_alone_that_are_to_be_its(
+    world: World,
+) -> None:
+    """What it says meanwhile is of the sources of the former revision."""
+    world.submit(HEAT)
+    world.store.apps.enter("heat.1", State.RUNNING)
+    world.goes_over(2, HEAT, DOORS)
+    for name in FLEET:
+        world.says(name, "running", runs=1)
+    assert world.members() == {"t1": ("heat", "doors"), "x1": ("heat",)}
+    now = world.store.apps.newest("heat")
+    applied = {one["device"]: one["lacks"] for one in world.observer.info(now)["applied"]}
+    assert applied == {"t1": [], "x1": ["doors"]}
+    (app,) = world.observer.device_info(world.store.devices.get("x1"))["apps"]
+    assert app["lacks"] == ["doors"]
+    # Once it has gone over, a device is believed, whatever its own file says, and whatever follows.
+    world.says("x1", "running", runs=2)
+    world.says("t1", "running", "doors", runs=2)
+    assert world.members() == dict.fromkeys(FLEET, ("heat", "doors"))
+    bells = SourceOutline("bells", False, "kind=tank")
+    world.goes_over(3, HEAT, DOORS, bells)
+    world.says("x1", "running", runs=2)
+    world.says("t1", "running", "doors", runs=2)
+    assert world.members() == {"t1": ("heat", "doors"), "x1": ("heat", "doors", "bells")}
+    # The same revision may be made anew, for another version of the platform, say.
+    now = world.store.apps.newest("heat")
+    world.store.apps.update(now, replace(now.outline, revision=hash_of(4)))
+    world.says("x1", "running", runs=3)
+    world.says("t1", "running", "bells", "doors", runs=3)
+    assert world.members() == {"t1": ("heat", "doors"), "x1": ("heat", "doors", "bells")}
+    now = world.store.apps.newest("heat")
+    applied = {one["device"]: one["lacks"] for one in world.observer.info(now)["applied"]}
+    assert applied == {"t1": ["bells", "doors"], "x1": []}
+
+
+def test_reports_of_a_former_platform_are_of_the_newest_revision(tmp_path: Path) -> None:
+    one = World(tmp_path)
+    one.submit(HEAT)
+    one.store.apps.enter("heat.1", State.RUNNING)
+    one.goes_over(2, HEAT, DOORS)
+    one.says("x1", "running", runs=2)
+    assert one.members()["x1"] == ("heat", "doors")
+    one.store.close()
+    with closing(sqlite3.connect(one.config.places.control)) as database:  # as the layout 12 was
+        database.executescript("ALTER TABLE reports DROP COLUMN revision; PRAGMA user_version = 12;")
+    again = World(tmp_path)
+    assert again.members()["x1"] == ("heat", "doors")
+    again.store.close()
 
 
 class Live(TestingSource[Any]):

@@ -119,7 +119,7 @@ class Kind:
 
 
 STORES = {
-    "control store": Kind(control_store, "control.sqlite", 12),
+    "control store": Kind(control_store, "control.sqlite", 13),
     "join tokens": Kind(tokens, "joins.sqlite", 1),
     "audit log": Kind(audit, "audit.sqlite", 1),
     "ledger": Kind(ledger, "ledger.sqlite", 5, readers=(ledger_read,)),

@@ -64,6 +64,7 @@ class StoreOfLane:
                 report.serial,
                 app.lacks,
                 app.cut,
+                app.revision,
             )
             for app in report.apps
         ]

@@ -23,7 +23,7 @@ from geartrain.adapters.sqlite import Fault, open_to_read, open_to_write, transa
 from geartrain_cloud.control_store.errors import StoreError
 from geartrain_cloud.control_store.model import Device, Instance, Planned
 
-VERSION = 12
+VERSION = 13
 BUSY_S = 10.0
 
 _CREATE = """
@@ -118,9 +118,15 @@ CREATE TABLE canaries (instance TEXT PRIMARY KEY, number INTEGER NOT NULL, stage
 """positions: as JSON, of the log by partition as the canary began; stay: whether the other devices are told
 the number before; runs: what its devices run.
 """
+_RUNS = """
+ALTER TABLE reports ADD COLUMN revision TEXT NOT NULL DEFAULT '';
+UPDATE reports SET revision = ifnull((SELECT json_extract(outline, '$.revision') FROM instances
+    WHERE instances.instance = reports.instance), '');
+"""
+"""revision: the hash of the one that the device runs. Former reports were taken for those of the newest."""
 _STEPS = (
     *(_CREATE, _PROGRAMS, _REVISIONS, _CUTS, _BEARERS, _SLOTS, _SECRETS, _RETENTION, _EVENTS, _USES),
-    *(_DEVICE_PURGES, _CANARIES),
+    *(_DEVICE_PURGES, _CANARIES, _RUNS),
 )
 """What brings a store of each format to the next one."""
 _JSON = ("options", "device_options", "outline", "labels", "drops", "cut_rules")

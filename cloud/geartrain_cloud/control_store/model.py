@@ -277,7 +277,7 @@ class Device(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """What a device has said of an instance: `state` one of starting, running, drained, failed, finished;
     lacks: the sources that it does not have; cut: with which it runs, as `cut_as_said`, "" where it is not
-    said.
+    said; revision: the hash of the one that it runs, number: of that, 0 where it is not known.
     """
 
     device: str
@@ -288,6 +288,8 @@ class Report(msgspec.Struct, frozen=True):
     serial: int = 0
     lacks: tuple[str, ...] = ()
     cut: str = ""
+    revision: str = ""
+    number: int = 0
 
     @property
     def awaits_state(self) -> bool:

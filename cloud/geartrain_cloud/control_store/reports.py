@@ -15,6 +15,22 @@ from geartrain_cloud.control_store.desired import Desired
 from geartrain_cloud.control_store.devices import Devices
 from geartrain_cloud.control_store.model import Device, Report
 
+_OF = """
+WITH outlines AS (
+    SELECT revision AS number, outline FROM instances WHERE instance = ?1
+    UNION ALL SELECT number, outline FROM revisions WHERE instance = ?1
+    UNION ALL SELECT number, json_extract(runs, '$.outline') FROM canaries WHERE instance = ?1),
+ran AS (
+    SELECT value AS revision, max(number) AS number
+    FROM outlines, json_each(json_extract(outline, '$.revision', '$.former.revision'))
+    GROUP BY value)
+SELECT device, instance, state, why, version, serial, lacks, cut, revision, ifnull(number, 0)
+FROM reports LEFT JOIN ran USING (revision) WHERE instance = ?1
+"""
+"""Reports of an instance; ran: by their hashes, the numbers of its revisions, also as they were before they
+got other code.
+"""
+
 
 class Reports:
     """Those of all devices; `now_us` tells the wall clock, microseconds."""
@@ -54,10 +70,10 @@ class Reports:
             for one in reports:
                 if self._desired.is_assigned(one.instance, device):
                     database.execute(
-                        "INSERT OR REPLACE INTO reports VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                        "INSERT OR REPLACE INTO reports VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                         (
                             *(device, one.instance, one.state, one.why, one.version, serial),
-                            *(as_text(one.lacks), one.cut),
+                            *(as_text(one.lacks), one.cut, one.revision),
                         ),
                     )
 
@@ -103,12 +119,14 @@ class Reports:
 
     def of(self, instance: str) -> dict[str, Report]:
         """What devices have said of the instance, by device."""
-        rows = self._database.rows(
-            "SELECT device, instance, state, why, version, serial, lacks, cut FROM reports "
-            "WHERE instance = ?",
-            (instance,),
-        )
+        rows = self._database.rows(_OF, (instance,))
         return {
-            device: Report(device, name, state, why, version, serial, tuple(msgspec.json.decode(lacks)), cut)
-            for device, name, state, why, version, serial, lacks, cut in rows
+            device: Report(
+                *(device, name, state, why, version, serial),
+                lacks=tuple(msgspec.json.decode(lacks)),
+                cut=cut,
+                revision=revision,
+                number=number,
+            )
+            for device, name, state, why, version, serial, lacks, cut, revision, number in rows
         }

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from geartrain.fleet.selectors import ALL, IN_CLOUD, Selector, is_cloud_device, parse_selector
 from geartrain.operators.source import ENABLED
-from geartrain_cloud.control_store.model import Device, Instance, Outline, Report, merged
+from geartrain_cloud.control_store.model import Device, Instance, Outline, Report, SourceOutline, merged
 
 Lacks = Mapping[str, tuple[str, ...]]
 """By device, the sources that are not for it."""
@@ -99,11 +99,17 @@ def _elsewhere(outline: Outline, lacks: Collection[str]) -> frozenset[str]:
 def lacking(
     instance: Instance, device: str, lacks: Collection[str], report: Report | None
 ) -> tuple[str, ...]:
-    """The sources that a device lacks, sorted: as it says itself once it has opened them, else as `has`."""
+    """The sources that a device lacks, sorted: as it says itself once it has opened them, else as `has`. What
+    it says is of the revision that it runs, which knows nothing of a source that came later.
+    """
     there = has(instance, device, lacks)
-    if report is not None and report.state in OPENED:
-        return tuple(sorted(report.lacks))
-    return tuple(sorted(source.id for source in instance.outline.sources if source.id not in there))
+
+    def is_lacked(source: SourceOutline) -> bool:
+        if report is not None and report.state in OPENED and source.since <= report.number:
+            return source.id in report.lacks
+        return source.id not in there
+
+    return tuple(sorted(source.id for source in instance.outline.sources if is_lacked(source)))
 
 
 def members(
