@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,37 @@ def test_sources_that_its_own_file_leaves_out_and_other_code_are_reported(device
         await platform.until(lambda: platform.lacks("stocks.1") == ("quotes",))
         await platform.until(lambda: platform.state("stocks.2") is AppState.FAILED)
         assert "was submitted with 000000000000: install what was submitted" in platform.why("stocks.2")
+
+    device.run(story)
+
+
+def test_sections_of_its_own_file_for_what_has_gone_are_left_out_and_named_beyond_the_first_revision(
+    device: Device,
+) -> None:
+    """In the first one a wrong name is a mistake, as ever. What holds besides is said first."""
+    own = (
+        device.file.read_text()
+        + "[apps.stocks.sources.gone]\nenabled = true\n[apps.stocks.steps.old]\nx = 1\n"
+    )
+    device.file.write_text(own)
+
+    async def story(platform: Platform) -> None:
+        platform.want(app("stocks.1", number=1))
+        device.start()
+        await platform.until(lambda: platform.state("stocks.1") is AppState.FAILED)
+        assert "has no step 'gone'" in platform.why("stocks.1")
+        platform.want(app("stocks.1", number=2))
+        await platform.until(lambda: platform.state("stocks.1") is AppState.STARTING)
+        why = "is left out, since revision 2 has no step"
+        left_out = [
+            f"{device.file}: [apps.stocks.{section}.{step}] {why} {step}: remove that section"
+            for section, step in (("sources", "gone"), ("steps", "old"))
+        ]
+        said = ["ingest has not answered it yet", *left_out]
+        await platform.until(lambda: platform.why("stocks.1") == "; ".join(said))
+        assert all(one in (device.state / "stocks.1" / "agent.log").read_text() for one in left_out)
+        given = tomllib.loads((device.state / "stocks.1" / "agent.toml").read_text())["sources"]["quotes"]
+        assert given["path"] == "prices.csv"  # what is there has its options all the same
 
     device.run(story)
 

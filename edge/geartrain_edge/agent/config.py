@@ -21,6 +21,7 @@ from geartrain.declarations.options import in_file
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.fleet.labels import check_labels
 from geartrain.flow.loading import load_flow
+from geartrain.graph.graph import Graph
 from geartrain.graph.without import without
 from geartrain.operators.source import on_device
 from geartrain.planning import Plan, make_plan
@@ -122,6 +123,7 @@ class _File(_Section, frozen=True):
     drops: dict[str, int] = msgspec.field(default_factory=dict)
     bundle: str = ""
     rehearsal: bool = False
+    own: dict[str, str] = msgspec.field(default_factory=dict)
     broker: str | BrokerTable = "127.0.0.1:1883"
     cut: str | list[str] = "auto"
     base_cut: str | list[str] = ""
@@ -145,7 +147,8 @@ class AgentConfig(msgspec.Struct, frozen=True):
     clock_floor_us: the wall clock is wrong below it, microseconds; is_clock_synchronized: and before a time
     server has set it; base_cut: the app's cut where `cut` is the device's own, else "";
     without: the steps that are removed from the flow; is_rehearsal: the flow is loaded and nothing else, to
-    find out whether it can be, beside the process that runs.
+    find out whether it can be, beside the process that runs; own: the sections of options, such as
+    "sources.gps", that are left out where the flow has no such step, each with where a person has written it.
     """
 
     path: str
@@ -169,6 +172,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     base_cut: str | tuple[str, ...] = ""
     without: tuple[str, ...] = ()
     is_rehearsal: bool = False
+    own: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def spool_file(self) -> Path:
@@ -207,13 +211,11 @@ class AgentConfig(msgspec.Struct, frozen=True):
         except GeartrainError as error:
             raise ConfigError(f"{self.path}: {self.where}instance: {error}") from None
         graph = on_device(graph, self.settings.device, self.labels)
-        ours = {step.id for step in graph.sources()}
-        for section, options, found in (("sources", self.sources, True), ("steps", self.steps, False)):
-            wrong = [
-                step
-                for step in options
-                if (step in ours) is not found and step in {s.id for s in graph.steps}
-            ]
+        steps, ours = {step.id for step in graph.steps}, {step.id for step in graph.sources()}
+        gone = self._gone(graph)
+        for section, given, found in (("sources", self.sources, True), ("steps", self.steps, False)):
+            options = {step: values for step, values in given.items() if f"{section}.{step}" not in gone}
+            wrong = [step for step in options if (step in ours) is not found and step in steps]
             if wrong:
                 other = "steps" if found else "sources"
                 raise ConfigError(
@@ -230,6 +232,18 @@ class AgentConfig(msgspec.Struct, frozen=True):
         except ConfigError as error:
             raise ConfigError(f"{self.path}: {self.where}{error}") from None
         return plan
+
+    def left_out(self, plan: Plan) -> tuple[str, ...]:
+        """The sections of options that are left out of the plan, as sentences."""
+        why = f"is left out, since revision {self.settings.revision} has no step"
+        return tuple(
+            f"{self.own[one]} {why} {_step_of(one)}: remove that section" for one in self._gone(plan.graph)
+        )
+
+    def _gone(self, graph: Graph) -> list[str]:
+        """Those of `own` that are left out, since the graph has no such step."""
+        steps = {step.id for step in graph.steps}
+        return [one for one in self.own if _step_of(one) not in steps]
 
     def revision(self, plan: Plan) -> Revision:
         """The revision that `plan` makes, with the code of its flow.
@@ -329,9 +343,15 @@ def read_configs(path: str) -> list[AgentConfig]:
             _cut(flow.base_cut),
             tuple(flow.without),
             found.rehearsal,
+            found.own,
         )
         for where, flow in _flows(path, found)
     ]
+
+
+def _step_of(section: str) -> str:
+    """The step of a section of options, such as `sources.gps`."""
+    return section.partition(".")[2]
 
 
 def _cut(given: str | list[str]) -> str | tuple[str, ...]:

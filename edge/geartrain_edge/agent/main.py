@@ -183,7 +183,7 @@ async def _run_all(
                 secrets=None if config.settings.secrets is None else FolderSecrets(config.settings.secrets),
             )
             agents.append(agent)
-            reports = _Reports(config, agent, net, file, watch)
+            reports = _Reports(config, agent, net, file, watch, config.left_out(plan))
             tasks.append(group.create_task(_run_one(config, agent, reports)))
     codes = {task.result() for task in tasks}
     return codes | {EXIT_INTERRUPTED} if signals.was_interrupted else codes
@@ -264,9 +264,19 @@ class _Reports:
     """What one flow says of itself in its status file."""
 
     def __init__(
-        self, config: AgentConfig, agent: Agent, net: AiomqttNet, file: StatusFile, watch: StuckWatch
+        self,
+        config: AgentConfig,
+        agent: Agent,
+        net: AiomqttNet,
+        file: StatusFile,
+        watch: StuckWatch,
+        left_out: tuple[str, ...],
     ) -> None:
+        """`left_out`: what of the configuration does not hold, as sentences, which are logged as well."""
         self._config, self._agent, self._net, self._file, self._watch = config, agent, net, file, watch
+        self._left_out = left_out
+        for one in left_out:
+            _LOG.warning("%s", one)
 
     async def run(self) -> None:
         """Write until cancelled; have the flow drain or stop where that is asked for."""
@@ -284,7 +294,8 @@ class _Reports:
         """Write how it does now."""
         status = self._agent.status()
         try:
-            self._file.write(replace(status, pid=os.getpid(), counters=status.counters | self._net.counters))
+            counters = status.counters | self._net.counters
+            self._file.write(replace(status, pid=os.getpid(), counters=counters, left_out=self._left_out))
         except OSError as error:  # a status is a courtesy: the records go on without it
             path = self._config.status_file
             _LOG.warning("the status file %s cannot be written: %s", path, error.strerror)

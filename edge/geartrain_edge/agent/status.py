@@ -39,7 +39,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
     records that were read and are not committed, seconds; awaits_state: it runs its former steps, since what
     the data centre keeps of those that come has not come yet; unmoved: why it did not come when it was last
     claimed, "" before; claims_no_more: it does not claim it again; kept: how much the spool has of each
-    step's state.
+    step's state; left_out: what of its configuration does not hold for this revision, as sentences.
     """
 
     device: str
@@ -69,6 +69,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
     unmoved: str = ""
     claims_no_more: bool = False
     kept: dict[str, StateSize] = {}
+    left_out: tuple[str, ...] = ()
 
 
 def status_of(

@@ -140,6 +140,12 @@ class DeviceConfig(msgspec.Struct, frozen=True):
         """Where the secrets of an app are, whatever its instance."""
         return self.state / SECRETS_FOLDER / app_name(instance)
 
+    def _own(self, app: App, here: _AppTable) -> dict[str, str]:
+        """The sections of options that this file has for the app, each with how it is named to people."""
+        tables = {"sources": here.sources, "steps": here.steps}
+        names = [f"{table}.{step}" for table, steps in tables.items() for step in steps]
+        return {name: f"{self.path}: [apps.{app_name(app.instance)}.{name}]" for name in names}
+
     def limits(self, instance: str) -> Limits:
         """What the process of an app may take."""
         here = self.apps.get(app_name(instance))
@@ -177,6 +183,8 @@ class DeviceConfig(msgspec.Struct, frozen=True):
         if app.own_cut:
             content["base_cut"] = app.cut
         content |= _of_revision(app)
+        if app.number > 1:  # what stood there for a former one may have gone
+            content["own"] = self._own(app, here)
         if app.code:
             # What the platform names takes the place of other code whose steps and types are equal.
             content |= {"code": app.code, "mended": app.code}

@@ -61,6 +61,7 @@ class _Status(msgspec.Struct, frozen=True):
     unmoved: str = ""
     claims_no_more: bool = False
     kept: dict[str, StateSize] = {}
+    left_out: tuple[str, ...] = ()
 
     @property
     def awaits(self) -> str:
@@ -114,7 +115,8 @@ class AgentProcess:
         still_s = time.monotonic() - self._look_s(status)
         still = f"it has made no step for more than {STILL_S:g} s" if still_s > STILL_S else ""
         why = status.alarm or status.reason or still or status.awaits or _WHY.get(status.state, "")
-        return _STATES.get(status.state, AppState.STARTING), why
+        said = "; ".join(filter(None, (why, *status.left_out)))
+        return _STATES.get(status.state, AppState.STARTING), said
 
     def lacks(self) -> tuple[str, ...] | None:
         """The sources that the device does not have, as its status file says."""
