@@ -78,15 +78,12 @@ class Desired:
 
     def give_sources(self, device: Device) -> None:
         """Let the device have the sources that are for it now, where they may join the app that it runs."""
-        with self._database.change() as database:
+        with self._database.change():
             for instance, draining in self.wanted_on(device.device):
                 held = self.lacking(instance.instance).get(device.device, ())
                 lacks = after_label(instance.outline, held, device)
                 if not draining and lacks != held:
-                    database.execute(
-                        "UPDATE assignments SET lacks = ? WHERE instance = ? AND device = ?",
-                        (as_text(lacks), instance.instance, device.device),
-                    )
+                    self._note_lacks(instance, device, lacks)
                     self.tell(device.device)
 
     def bring_sources(self, instance: Instance, new: Set[str], devices: Iterable[Device]) -> None:
@@ -94,18 +91,22 @@ class Desired:
         device that has something to do for it only from now on gets it.
         """
         selector, held = parse_selector(instance.selector), self.lacking(instance.instance)
-        with self._database.change() as database:
+        with self._database.change():
             there = self.assigned(instance.instance)
             for device in devices:
                 if there.get(device.device) == "wanted":
                     without = new & set(not_for(instance.outline, device))
-                    lacks = sorted({*held.get(device.device, ()), *without})
-                    database.execute(
-                        "UPDATE assignments SET lacks = ? WHERE instance = ? AND device = ?",
-                        (as_text(lacks), instance.instance, device.device),
-                    )
+                    self._note_lacks(instance, device, sorted({*held.get(device.device, ()), *without}))
                 elif takes_part(instance.outline, selector, device):
                     self.assign(instance, [device])
+
+    def _note_lacks(self, instance: Instance, device: Device, lacks: Sequence[str]) -> None:
+        """Note the sources that are not for a device which runs the instance."""
+        with self._database.change() as database:
+            database.execute(
+                "UPDATE assignments SET lacks = ? WHERE instance = ? AND device = ?",
+                (as_text(lacks), instance.instance, device.device),
+            )
 
     def cut(self, instance: str, cuts: Mapping[str, str]) -> None:
         """Give devices that run the instance other cuts, "" for the app's own."""
