@@ -111,17 +111,15 @@ class Connector:
 
     def _pause_s(self, *, is_quick_refusal: bool) -> float:
         self._failures = 0 if self._is_good else min(self._failures + 1, _DOUBLINGS_MAX)
-        bound_s = self._backoff.longest_s
-        if self._denied and self._backoff.denied_s is not None:
-            bound_s = self._backoff.denied_s
-        elif self._hang_ups and self._backoff.denied_s is not None:
+        failures, bound_s, denied_s = self._failures, self._backoff.longest_s, self._backoff.denied_s
+        if self._denied and denied_s is not None:
+            bound_s = denied_s
+        elif self._hang_ups and denied_s is not None:
             # Counted by itself: one that restarts after hours hangs up once, and is tried again soon.
-            return self._randomness.uniform(
-                0, min(self._backoff.first_s * 2**self._hang_ups, self._backoff.denied_s)
-            )
+            failures, bound_s = self._hang_ups, denied_s
         elif is_quick_refusal:
             bound_s = min(bound_s, self._backoff.refused_s)
-        return self._randomness.uniform(0, min(self._backoff.first_s * 2**self._failures, bound_s))
+        return self._randomness.uniform(0, min(self._backoff.first_s * 2**failures, bound_s))
 
 
 async def broken(session: Coroutine[Any, Any, None]) -> NetError | None:
