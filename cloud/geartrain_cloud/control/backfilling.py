@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -177,35 +177,27 @@ class Backfills:
     ) -> Callable[[bool], dict[str, Any]]:
         """Give the device the files as an option of its source, after a look into them."""
         held = instance.device_options.get(body.device, {}).get(body.source, {}).get(HISTORY, {})
-        paths = [str(self._files.path(one)) for one in body.files]
-        every = list(dict.fromkeys((*held.get("files", ()), *paths)))
-        is_new = every != held.get("files", [])
+
+        def with_files(files: Iterable[str]) -> Options:
+            every = list(dict.fromkeys((*held.get("files", ()), *files)))
+            return {body.source: {HISTORY: {"files": every, "time": body.time}}}
+
+        own = with_files(str(self._files.path(one)) for one in body.files)
+        is_new = own[body.source][HISTORY]["files"] != held.get("files", [])
         if is_new and held and held["time"] != body.time:
             raise ConflictError(f"the history of {body.device} that is there has its times in {held['time']}")
-        own: dict[str, Options] = {body.device: {body.source: {HISTORY: {"files": every, "time": body.time}}}}
         if not body.dry_run:
             await self._whole(body)
         if to_read:
             outline = instance.outline
             code = self._updates.bundle_of(outline.document) if outline.bundled else ""
-            looked = list(dict.fromkeys((*held.get("files", ()), *to_read)))
-            past = {"files": looked, "time": body.time}
-            question = Check(
-                *(
-                    instance.flow,
-                    instance.cut,
-                    instance.options,
-                    {body.device: {body.source: {HISTORY: past}}},
-                ),
-                bundle=code,
-                without=outline.without,
-            )
-            await self._updates.load(question)
+            asked = (instance.flow, instance.cut, instance.options, {body.device: with_files(to_read)})
+            await self._updates.load(Check(*asked, bundle=code, without=outline.without))
         about = _said(instance, body, BEFORE, "", instance.name, is_new=is_new)
 
         def work(really: bool) -> dict[str, Any]:
             if really and is_new:
-                self._store.apps.give_history(instance, body.device, own[body.device])
+                self._store.apps.give_history(instance, body.device, own)
             return about
 
         return work
