@@ -21,7 +21,7 @@ from geartrain.declarations.sink import Table
 from geartrain.errors import ConfigError, FlowError, GeartrainError, PlacementError
 from geartrain.flow.flow import Flow
 from geartrain.flow.loading import NoModuleError, load_flow
-from geartrain.graph.graph import Graph, Step
+from geartrain.graph.graph import Graph, Step, is_of_system
 from geartrain.graph.without import without
 from geartrain.operators.source import SourceOperator
 from geartrain.operators.windowed import pinned
@@ -373,7 +373,7 @@ def _with_former(
     given_up = [
         layout
         for text in former
-        if form is not None and not form.takes(text) and not form.id.startswith("_")
+        if form is not None and not form.takes(text) and not is_of_system(form.id)
         if (layout := Schema.from_json(text).layout) in before or question.gives_up
     ]
     return replace(channel, former=tuple(former), given_up=tuple(dict.fromkeys(given_up)))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from geartrain.graph.graph import DEAD_LETTERS, LATE
+from geartrain.graph.graph import DEAD_LETTERS, LATE, is_of_system
 from geartrain_cloud.log.opening import ledger_of
 from geartrain_cloud.ports import partition_of_key
 
@@ -68,8 +68,8 @@ def brought_by_device(folder: Path, flow: str, behind: Mapping[str, int]) -> dic
             place = (flow, partition_of_key(partition))
             rows = ledger.execute(_OF_ALL, (*place, number - ENTRIES_BEFORE, number)).fetchall()
             for device, channel, count in rows:
-                before[device] += 0 if channel.startswith("_") else count
+                before[device] += 0 if is_of_system(channel) else count
             for device, channel, count in ledger.execute(_OF_ALL, (*place, number, _LAST)).fetchall():
-                records[device] += 0 if channel.startswith("_") else count
+                records[device] += 0 if is_of_system(channel) else count
                 late[device] += count if channel == LATE else 0
     return {one: Brought(records[one], late[one], before[one]) for one in records | late | before}

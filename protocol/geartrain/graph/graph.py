@@ -42,6 +42,11 @@ OVERTAKEN = "_overtaken"
 """The sink of every flow for records that its clock had passed before they came into the log."""
 
 
+def is_of_system(channel: str) -> bool:
+    """Whether a channel has rows of Geartrain's own, and not those of a stream of the flow."""
+    return channel.startswith("_")
+
+
 class Grouping(Enum):
     """How the records of a stream are dealt to the instances of the step that reads it."""
 

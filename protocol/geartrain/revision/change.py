@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from geartrain.errors import GeartrainError
 from geartrain.fleet.selectors import IN_CLOUD
-from geartrain.graph.graph import DEAD_LETTERS, LATE
+from geartrain.graph.graph import DEAD_LETTERS, LATE, is_of_system
 from geartrain.revision.differences import (
     channel_clauses,
     differences,
@@ -228,7 +228,7 @@ def _of_kept(channel: ChannelForm, sources: Collection[str]) -> ChannelForm:
 
 def _as_taken(channel: ChannelForm, former: ChannelForm, *, gives_up: bool) -> ChannelForm:
     """A channel with the schema of a former form of it, where it takes rows of that, or may do without."""
-    takes = channel.takes(former.schema) or (gives_up and not channel.id.startswith("_"))
+    takes = channel.takes(former.schema) or (gives_up and not is_of_system(channel.id))
     return replace(channel, schema=former.schema) if takes else channel
 
 
