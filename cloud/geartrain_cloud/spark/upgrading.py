@@ -75,14 +75,14 @@ def upgraded(
     """Rows of a former type, which `codec` reads, in the present one, and which of them these are; what
     cannot be upgraded is rejected as of `stream`.
     """
+    if isinstance(codec, GivenUp):
+        for row in range(len(rows)):
+            reject(_letter(codec, rows, row, stream, codec.why))
+        return replace(take(rows, []), fields=reads.codec.to_columns([])), []
     values, kept = [], []
     for row in range(len(rows)):
-        one = [[column[row]] for column in rows.fields]
-        if isinstance(codec, GivenUp):
-            reject(_letter(codec, rows, row, stream, codec.why))
-            continue
         try:
-            (value,) = codec.from_columns(one)
+            (value,) = codec.from_columns([[column[row]] for column in rows.fields])
             values.append(reads.upgraded(value))
             kept.append(row)
         except USER_ERRORS as error:
