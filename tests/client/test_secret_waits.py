@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from geartrain.control.sealed import SPARK_PROCESS
 from geartrain_client.cli import waiting
 from geartrain_client.cli.secrets import set_secret
 from geartrain_client.errors import FailedError, UnreachableError
@@ -67,7 +68,7 @@ def test_it_ends_once_all_have_it(capsys: Capture) -> None:
     said = capsys.readouterr()
     assert "secret pw of app heat has version 7; 2 devices have it" in said.out
     assert VALUE not in said.out + said.err
-    with_host = told(2) | {"devices": [{"device": "process spark", "version": 7, "why": ""}]}
+    with_host = told(2) | {"devices": [{"device": SPARK_PROCESS, "version": 7, "why": ""}]}
     run(Platform([with_host]))
     assert "version 7; 1 device and the Spark host have it" in capsys.readouterr().out
     run(Platform([with_host | {"wanted": 1, "applied": 1}]))

@@ -16,6 +16,7 @@ from geartrain import Flow, Record
 from geartrain.adapters.secret_shelf import SecretShelf
 from geartrain.control.codec import decode_state, encode_state
 from geartrain.control.limits import LANE_LIMITS
+from geartrain.control.sealed import SPARK_PROCESS
 from geartrain.control.states import CAN, OWN_CUT, Reported, SealedSecret, SecretReport, state_digest
 from geartrain.fleet.selectors import CLOUD_DEVICE, IN_CLOUD
 from geartrain.planning import make_plan
@@ -37,7 +38,6 @@ from geartrain_cloud.control_store.secrets import (
     SecretRounds,
 )
 from geartrain_cloud.control_store.store import ControlStore
-from geartrain_cloud.platform.places import SPARK_PROCESS
 from geartrain_edge.identity import Identity
 from geartrain_edge.joining.unseal import open_all
 from geartrain_edge.parent.secrets import OpenRequest

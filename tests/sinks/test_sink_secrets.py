@@ -11,13 +11,14 @@ import psycopg
 import pytest
 
 from geartrain import Flow
+from geartrain.control.sealed import SPARK_PROCESS
 from geartrain.declarations.options import Text
 from geartrain.errors import ConfigError
 from geartrain.schema import derive
 from geartrain.sinks import KafkaSink, PostgresTable, WebhookSink
 from geartrain.testing import TestingSource
 from geartrain_cloud.hosting.places import HostPlaces
-from geartrain_cloud.platform.places import SPARK_PROCESS, PlatformPlaces
+from geartrain_cloud.platform.places import PlatformPlaces
 from geartrain_cloud.sinks import kafka, webhook
 from geartrain_cloud.sinks.kafka import KafkaTopics
 from geartrain_cloud.sinks.layout import AwayError, TableError

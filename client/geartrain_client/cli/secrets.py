@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from geartrain.control.sealed import VALUE_BYTES_MAX
+from geartrain.control.sealed import SPARK_PROCESS, VALUE_BYTES_MAX
 from geartrain.errors import ConfigError
 from geartrain.printable import printable
 from geartrain.records.event_time import format_time
@@ -22,8 +22,6 @@ from geartrain_client.rest.platform import Platform, segment
 from geartrain_client.terminal.screen import notices, print_json, results, table_of
 
 DEVICES_NAMED_MAX = 5
-_SPARK = "process spark"
-"""What stands among the devices for the Spark host, whose sinks may ask for secrets."""
 
 
 def read_value(name: str, file: Path | None) -> str:
@@ -137,7 +135,7 @@ def _lacks(one: Secret) -> str:
 
 def _holders(one: Secret) -> str:
     """Who is to have it."""
-    if all(has.device != _SPARK for has in one.devices):
+    if all(has.device != SPARK_PROCESS for has in one.devices):
         return _devices(one.wanted)
     return f"{_devices(one.wanted - 1)} and the Spark host" if one.wanted > 1 else "the Spark host"
 

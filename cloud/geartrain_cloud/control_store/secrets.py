@@ -21,7 +21,7 @@ import msgspec
 from geartrain.adapters.secret_shelf import Place, SecretShelf
 from geartrain.control.codec import decode_reported
 from geartrain.control.limits import LANE_LIMITS
-from geartrain.control.sealed import binding
+from geartrain.control.sealed import SPARK_PROCESS, binding
 from geartrain.control.states import SECRETS, Reported, SealedSecret
 from geartrain.fleet.labels import shown
 from geartrain.printable import printable
@@ -32,7 +32,6 @@ from geartrain_cloud.control_store.errors import ConflictError, NotFoundError, S
 from geartrain_cloud.control_store.reports import Reports
 from geartrain_cloud.control_store.sealing import KeptKey, seal
 from geartrain_cloud.errors import CertificateError
-from geartrain_cloud.platform.places import SPARK_PROCESS
 from geartrain_cloud.sinks.secrets import ASKING
 
 _LOG = logging.getLogger("geartrain.control")

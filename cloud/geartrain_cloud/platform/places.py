@@ -15,14 +15,13 @@ from typing import Any
 
 from geartrain.adapters.files import write_private
 from geartrain.adapters.secret_shelf import SecretShelf
+from geartrain.control.sealed import SPARK_PROCESS
 from geartrain_cloud.bundles.files import BundleFiles
 
 SECRETS_KEY = "secrets.key"
 """Beside the control store."""
 SECRETS = "secrets"
 """In the folder of a device of this machine, and in the Spark host's."""
-SPARK_PROCESS = "process spark"
-"""Who has the secrets of sinks, among devices: none can be called so."""
 STATUS_FILE = "status.json"
 """What an agent says of itself, in its folder."""
 STATE_VARIABLE = "GEARTRAIN_STATE"

@@ -18,6 +18,8 @@ from geartrain.errors import WireError
 
 VALUE_BYTES_MAX = 4_096
 """Of a secret that the platform sends."""
+SPARK_PROCESS = "process spark"
+"""Who has the secrets of sinks in the data centre, among devices: none can be called so."""
 POINT_BYTES = 65
 """A key of P-256 as an uncompressed point."""
 NONCE = bytes(12)
