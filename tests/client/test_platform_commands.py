@@ -564,7 +564,7 @@ def test_the_end_of_certificates_is_told(platform: FakePlatform, capsys: Capture
         device.update(name=name, labels={})
     lines = gear(capsys, "device", "ls")[0].splitlines()
     shown = {line.split()[0]: line.rstrip() for line in lines if line.split()}
-    assert shown["a"].endswith("60 d left")
+    assert shown["a"].endswith("60 days left")
     assert "joins within 23 h" in shown["b"]
     assert shown["c"].endswith("none")
     assert "none" not in shown["d"]

@@ -7,6 +7,7 @@ from typing import Any
 from geartrain.errors import ConfigError
 from geartrain.printable import printable
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME, format_time
+from geartrain_client.cli.spans import span_words
 from geartrain_client.cli.waiting import until_ended, until_purged, until_runs, wait_until
 from geartrain_client.rest.answers import App, AppInfo, Applied, Cost, Line, Retention, Skew, answer_as
 from geartrain_client.rest.platform import Platform, items_of, segment
@@ -125,12 +126,7 @@ def _log(kept: Retention) -> str:
 def _a_day(count: float | None, span_s: float | None) -> str:
     if count is None or span_s is None:
         return ""
-    return f"{count:,.0f} bytes a day, by the last {_span(span_s)}"
-
-
-def _span(span_s: float) -> str:
-    unit, word = (3_600, "h") if span_s >= 3_600 else (60, "min")
-    return f"{span_s / unit:,.3g} {word}"
+    return f"{count:,.0f} bytes a day, by the last {span_words(span_s)}"
 
 
 def _disk(cost: Cost) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from geartrain.printable import printable
 from geartrain.records.event_time import END_OF_TIME, format_time
+from geartrain_client.cli.spans import span_words
 from geartrain_client.cli.tables import cell
 from geartrain_client.rest.answers import KeyState, answer_as
 from geartrain_client.rest.platform import TIMEOUT_S, Platform, segment
@@ -110,14 +111,8 @@ def _print_place(answer: KeyState) -> None:
 
 
 def _ago(span_us: int) -> str:
-    """How long ago something was, as exactly as one can make use of: clocks are of event time, which may lie
-    years back.
-    """
-    seconds = max(0.0, span_us / 1e6)
-    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:,.0f} {unit} ago"
-    return f"{seconds:,.1f} s ago"
+    """How long ago something was; clocks are of event time, which may lie years back."""
+    return f"{span_words(max(0.0, span_us / 1e6))} ago"
 
 
 def _time(at_us: int) -> str:

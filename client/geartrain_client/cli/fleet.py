@@ -20,6 +20,7 @@ from geartrain.adapters.toml_text import to_toml
 from geartrain.errors import ConfigError
 from geartrain.printable import printable
 from geartrain.records.event_time import format_time
+from geartrain_client.cli.spans import span_words
 from geartrain_client.errors import FailedError
 from geartrain_client.rest.answers import Join, answer_as
 from geartrain_client.rest.platform import Platform, segment
@@ -194,9 +195,9 @@ def certificate_of(one: Mapping[str, Any], now_s: float) -> str:
     """How long a device's certificate is good still, or that it may join; empty where it needs none."""
     until_us, joins_us = one.get("certificate_until_us"), one.get("joins_until_us")
     if isinstance(until_us, int):
-        return f"{_span(max(0.0, until_us / 1e6 - now_s))} left"
+        return f"{span_words(max(0.0, until_us / 1e6 - now_s))} left"
     if isinstance(joins_us, int):
-        return f"joins within {_span(max(0.0, joins_us / 1e6 - now_s))}"
+        return f"joins within {span_words(max(0.0, joins_us / 1e6 - now_s))}"
     return "none" if "certificate_until_us" in one and not one.get("local") else ""
 
 
@@ -274,16 +275,7 @@ def ago(seen_us: Any, now_s: float) -> str:
     """How long ago a time of contact was, in seconds, minutes, hours or days."""
     if not isinstance(seen_us, int) or seen_us <= 0:
         return "never"
-    return f"{_span(max(0, now_s - seen_us / 1e6))} ago"
-
-
-def _span(length_s: float) -> str:
-    """A length of time in its largest unit of which it has two."""
-    seconds = int(length_s)
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length} {unit}"
-    return f"{seconds} s"
+    return f"{span_words(max(0, now_s - seen_us / 1e6))} ago"
 
 
 def _print_device(found: Mapping[str, Any]) -> None:
