@@ -58,10 +58,12 @@ class SourceFleet(RevisionFleet):
         for (device, _), channels in found.items():
             behind = next((leg for leg in self.legs[device] if leg.number >= self.until), None)
             self._check_waited_for(device, behind)
+            # It may go from before the source to where all is as before, which is no crossing.
+            had = any(leg.number >= self._since for leg in self.legs[device])
             rows = [
                 Row(time, f"{device}/{DOORS}", number, b"", (reading.sensor, reading.level))
                 for number, (time, reading) in enumerate(doors_of(source, device))
-                if behind is None or number < behind.doors
+                if had and (behind is None or number < behind.doors)
             ]
             channels.update({DOORS: rows} if rows else {})
         return found
