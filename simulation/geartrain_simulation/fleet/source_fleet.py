@@ -60,6 +60,8 @@ class SourceFleet(RevisionFleet):
             self._check_waited_for(device, behind)
             # It may go from before the source to where all is as before, which is no crossing.
             had = any(leg.number >= self._since for leg in self.legs[device])
+            if not had:
+                self.checkers.stands.add(DOORS)
             rows = [
                 Row(time, f"{device}/{DOORS}", number, b"", (reading.sensor, reading.level))
                 for number, (time, reading) in enumerate(doors_of(source, device))
@@ -70,19 +72,20 @@ class SourceFleet(RevisionFleet):
 
     def _check_waited_for(self, device: str, behind: Leg | None) -> None:
         """That a device is said to lack the source once it has gone over to a revision without it, and not
-        before.
+        before. What a new epoch announces may say so right before the crossing that it brings.
         """
-        ran, lacks = 0, False
+        ran, lacks, early = 0, False, 0
         for entry in self._partition_of(device):
             if entry.device != device:
                 continue
             if said := SAID.search(entry.detail):
                 ran = int(said[1])
-            if entry.kind is not EntryKind.LACKS or entry.source != DOORS:
-                continue
-            lacks = True
-            if ran < self.until:
-                detail = f"entry {entry.number}: {device} is said to lack what comes to it"
-                self.checkers.breach("waited for", detail)
+            if early and ran < self.until:
+                break
+            early = 0
+            if entry.kind is EntryKind.LACKS and entry.source == DOORS:
+                lacks, early = True, entry.number if ran < self.until else 0
+        if early:
+            self.checkers.breach("waited for", f"entry {early}: {device} is said to lack what comes to it")
         if behind is not None and not lacks:
             self.checkers.breach("waited for", f"{device} has gone over, and is waited for")
