@@ -17,6 +17,7 @@ from geartrain.state.claims import ASKS, HAS, Claim, GivenCell, Taking, lost
 from geartrain.state.keyed import NEVER, due_of
 from geartrain.state.moving import StateCell
 from geartrain_cloud.ports import Entry, EntryKind
+from geartrain_cloud.spark.buckets import forget_steps
 from geartrain_cloud.spark.claims import Claimed, claims_lost
 from geartrain_cloud.spark.compile import hosted_query
 from geartrain_simulation.fleet.claiming_flow import READINGS, SUMS, TABLES, TOTALS, claiming_graph
@@ -107,6 +108,16 @@ def test_what_is_due_behind_the_watermark_is_given_with_the_cell() -> None:
     (cell,) = taken(1, found).cells().values()
     assert due_of(cell) == HOUR_US
     assert records_of(found[SUMS]) == [("a", 1, 5)]
+
+
+def test_a_step_that_has_begun_empty_says_so_where_it_gives_no_cell() -> None:
+    run = run_of()
+    run.micro_batch([readings(1, "d2", "c")], CLOCK_US)
+    for state in run.states.values():
+        forget_steps(state, [TOTALS], 2)
+    taking = taken(1, run.micro_batch([asks(2, 1, CLOCK_US)], CLOCK_US))
+    assert not taking.cells()
+    assert taking.began == {TOTALS: 2}
 
 
 def test_a_key_whose_device_is_unknown_is_refused_until_it_has_a_record(

@@ -231,12 +231,14 @@ class Giving:
         said = [_said(one) for one in packed]
         place = {step.id: number for number, step in enumerate(self._stage.graph.steps)}
         of_device: dict[tuple[str, int], Cells] = {}
+        wanted: dict[tuple[str, int], list[str]] = {}
         refused: dict[tuple[str, int], str] = {}
         for one in sorted(said, key=lambda one: (one.number, place[one.step])):
             at = one.device, one.number
             if one.says == ASKS:
                 self._settle(one)
                 cells = of_device.setdefault(at, Cells())
+                wanted.setdefault(at, []).append(one.step)
                 if not refused.setdefault(at, self._unknown(one.step)):
                     cells |= self._lend(one)
                     yield
@@ -245,7 +247,8 @@ class Giving:
         for (device, number), cells in sorted(of_device.items()):
             why = refused[device, number]
             steps = {step for step, _ in cells}
-            forms, began = forms_of(self._stage.graph, steps), {s: self._saved.began(s) for s in steps}
+            forms = forms_of(self._stage.graph, steps)
+            began = {step: self._saved.began(step) for step in wanted[device, number]}
             given = given_cells(number, self._shard, self._shards, cells, why, forms, began)
             self._given += [(device, one) for one in given]
 
