@@ -14,6 +14,7 @@ import pytest
 from msgspec import structs
 
 from geartrain.errors import LedgerError
+from geartrain.graph.graph import CLAIMS
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.records.record import Record
 from geartrain.schema import RowCodec
@@ -380,6 +381,36 @@ def test_a_device_with_another_schema_than_was_submitted_is_held_until_it_sends_
     assert LogReader(tmp_path).counters().get("quarantined_batches", 0) == 0
 
 
+def test_a_retired_device_gives_back_what_it_has_claimed_before_clocks_go_on(tmp_path: Path) -> None:
+    first, second = device_of("device-1"), device_of("device-2")
+    claiming = document("device-1", "device-2")
+    claiming.channels[CLAIMS] = RosterChannel(("quotes",))
+
+    async def story() -> None:
+        async with following(tmp_path) as (found, roster):
+            roster.put(FLOW, claiming)
+            await logged(tmp_path, EntryKind.ASSIGNED, 2)
+            for one, prices in ((first, (1.0, 2.0, 3.0)), (second, (1.0,))):
+                found.net.deliver(one.topic, one.schemas(), one.quotes(*prices))
+                await found.net.acked(one)
+            roster.remove_device(FLOW, "device-2")
+            await logged(tmp_path, EntryKind.RETIRED)
+        async with following(tmp_path) as (found, roster):
+            roster.put_device(FLOW, "device-2")
+            await logged(tmp_path, EntryKind.ASSIGNED, 3)
+            found.net.deliver(second.topic, second.quotes(4.0, watermark=50))
+            await found.net.acked(second)
+
+    asyncio.run(story())
+    kinds = [entry.kind for entry in entries(tmp_path)]
+    at = kinds.index(EntryKind.CROSSING)
+    assert kinds.count(EntryKind.CROSSING) == 1
+    back, retired = entries(tmp_path)[at : at + 2]
+    assert (back.channel, back.device, back.seq, back.clocks) == (CLAIMS, "device-2", 0, {"quotes": 10})
+    assert (retired.kind, retired.device, retired.clocks) == (EntryKind.RETIRED, "device-2", {"quotes": 30})
+    assert sorted(prices(tmp_path), key=str) == [1.0, 1.0, 2.0, 3.0, 4.0]
+
+
 def test_what_a_device_has_read_of_a_source_that_is_taken_from_it_is_logged(tmp_path: Path) -> None:
     device, other = device_of("device-1"), device_of("device-2")
     two = RosterDocument(
@@ -387,6 +418,7 @@ def test_what_a_device_has_read_of_a_source_that_is_taken_from_it_is_logged(tmp_
         ("quotes", "more"),
         {"device-1": ("quotes", "more"), "device-2": ("quotes", "more")},
     )
+    two.channels[CLAIMS] = RosterChannel(("quotes", "more"))
 
     async def story() -> None:
         async with following(tmp_path) as (found, roster):
@@ -405,6 +437,7 @@ def test_what_a_device_has_read_of_a_source_that_is_taken_from_it_is_logged(tmp_
     asyncio.run(story())
     assert sorted(prices(tmp_path), key=str) == [1.0, 1.0, 2.0]
     assert LogReader(tmp_path).counters().get("held_batches", 0) == 0
+    assert EntryKind.CROSSING not in [entry.kind for entry in entries(tmp_path)]  # it goes on
 
 
 class Priced(Record):

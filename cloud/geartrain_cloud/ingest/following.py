@@ -9,9 +9,11 @@ spooled is declared dropped by count, and acked. One that is assigned again goes
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from geartrain.delivery.receiver import WaitingBudget
 from geartrain.errors import LedgerError
+from geartrain.graph.graph import CLAIMS
 from geartrain.records.event_time import START_OF_TIME
 from geartrain_cloud.ingest.advance import Advance
 from geartrain_cloud.ingest.alarm import Alarm
@@ -71,6 +73,7 @@ class Following:
             self._add_clocks(name, flow)
             self._durable.add_channels(name, flow)
         found = moves(self._members(), self._flows, followed.ended, self._ours())
+        self._give_back(found)
         for move in found:
             self._make(move)
         if found:
@@ -154,6 +157,19 @@ class Following:
             partition = self._known.partitions[name, index]
             for source in sorted(flow.sources.keys() - partition.clocks.keys()):
                 partition.clocks[source] = SourceClock(partition.logged.get(source, START_OF_TIME))
+
+    def _give_back(self, found: Sequence[Move]) -> None:
+        """Have the data centre go on with what devices that leave have claimed and not taken, before clocks
+        go on without them: nobody says anything of these claims any more.
+        """
+        for name, device in sorted(
+            {(one.flow, one.device) for one in found if one.kind is EntryKind.RETIRED}
+        ):
+            flow = self._flows[name]
+            if CLAIMS in flow.channels and device not in flow.devices:
+                partition = self._known.partitions[name, partition_of(device, self._config.partitions)]
+                why = "the device was retired: state that it has claimed and not taken is given back"
+                self._group.append_note(partition, EntryKind.CROSSING, (device, b"", 0), why, channel=CLAIMS)
 
     def _make(self, move: Move) -> None:
         if move.kind is EntryKind.ENDED:

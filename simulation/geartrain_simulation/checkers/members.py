@@ -1,14 +1,15 @@
 """The rules of what follows the roster, at every commit of the ledger: members, revisions, the end of a flow.
 
 They check what a living roster rests on. Guarantees: a device is assigned only where it is no member, and
-leaves only where it is one. The revisions of a partition go up by one. Behind the last entry of a partition
-of an ended flow there is no other.
+leaves only where it is one. What it has claimed is given back before it leaves. The revisions of a partition
+go up by one. Behind the last entry of a partition of an ended flow there is no other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from geartrain.graph.graph import CLAIMS
 from geartrain_cloud.ports import Entry, EntryKind, LedgerChange
 from geartrain_simulation.checkers.violation import Breach
 
@@ -27,6 +28,10 @@ class Members:
         """(flow, partition) with a last entry."""
         self.revisions: dict[tuple[str, int], int] = {}
         """By (flow, partition), the newest, where there is another than the first."""
+        self.claim = False
+        """Whether the devices of all flows may claim state."""
+        self._gave_back: set[tuple[str, str]] = set()
+        """(flow, device) of which no claim is open, since the device leaves."""
 
     def committed(self, change: LedgerChange) -> None:
         """Check the entries that the ledger has just made durable."""
@@ -63,8 +68,21 @@ class Members:
             if member in self.all:
                 self._breach("moves", f"{what}, which is a member")
             self.all.add(member)
+            self._gave_back.discard((entry.flow, entry.device))
+        elif entry.kind is EntryKind.CROSSING and entry.channel == CLAIMS:
+            self._gave_back.add((entry.flow, entry.device))
+        elif entry.kind is EntryKind.ROWS:
+            self._gave_back.discard((entry.flow, entry.device))
         elif entry.kind in _OF_MEMBERS:
             if member not in self.all:
                 self._breach("moves", f"{what}, which is no member")
             if entry.kind is EntryKind.RETIRED:
                 self.all.discard(member)
+                self._check_given_back(entry, what)
+
+    def _check_given_back(self, entry: Entry, what: str) -> None:
+        """A device that leaves a flow has no claim open any more."""
+        place = entry.flow, entry.device
+        stays = any((flow, device) == place for flow, _, device in self.all)
+        if self.claim and not stays and place not in self._gave_back:
+            self._breach("given back", f"{what}: what it has claimed stays with it")

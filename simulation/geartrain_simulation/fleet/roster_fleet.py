@@ -14,6 +14,7 @@ from random import Random
 
 import msgspec
 
+from geartrain.graph.graph import CLAIMS
 from geartrain.planning import Plan, make_plan
 from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, IngestConfig
 from geartrain_cloud.log.roster import RosterChannel, RosterDocument
@@ -77,6 +78,7 @@ class RosterFleet:
         self.ledger, self.roster = LedgerBook(self.platter), RosterBook()
         above = {channel.id: channel.sources for channel in self.plan.channels}
         self.checkers = Checkers(self.world, self.broker, self.platter, self.ledger, above)
+        self.checkers.members.claim = True
         self.moved: dict[str, int] = {}
         self._config = self._ingest_config(random)
         least_s = min(self._document.join_timeout_s, self._document.idle_after_s)
@@ -108,7 +110,8 @@ class RosterFleet:
                 channel: RosterChannel(sources)
                 for channel, sources in flow.channels.items()
                 if channel not in SYSTEM_CHANNELS
-            },
+            }
+            | {CLAIMS: RosterChannel(tuple(sorted(self._has)))},
             tuple(sorted(self._has)),
             bounded=random.random() < 0.6,
             join_timeout_s=flow.join_timeout_s,

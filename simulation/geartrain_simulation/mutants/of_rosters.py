@@ -194,6 +194,10 @@ def _waited_for_since_ingest_began(patches: Patches) -> None:
     patches.replace(Membership, "check", make)
 
 
+def _claims_of_who_leaves_kept(patches: Patches) -> None:
+    patches.replace(Following, "_give_back", lambda right: lambda self, found: None)
+
+
 OF_ROSTERS = [
     Mutant("retired without an entry", _retired_without_an_entry, _run),
     Mutant("rows of a retired device taken", _rows_of_a_retired_device_taken, _run),
@@ -203,6 +207,7 @@ OF_ROSTERS = [
     Mutant("watermarks of a retired device forgotten", _watermarks_of_a_retired_device_forgotten, _run),
     Mutant("unreadable roster ends ingest", _unreadable_roster_ends_ingest, _run),
     Mutant("end of a flow unseen while down", _end_of_a_flow_unseen_while_down, _run),
+    Mutant("claims of who leaves kept", _claims_of_who_leaves_kept, _run),
     Mutant("revisions forgotten at a begin", _revisions_forgotten_at_a_begin, _run),
     Mutant("revision in the first partition alone", _revision_in_the_first_partition_alone, _run),
     Mutant("revision left out", _revision_left_out, _run),
