@@ -19,6 +19,7 @@ from geartrain.graph.operator import Keyed
 from geartrain.planning import make_plan
 from geartrain.revision import Change, Revision, change_of, differences, revision_of, tables_of
 from geartrain.revision.change import STATEFUL, TableForm, lost_state
+from geartrain.sinks import JsonLinesFile
 from geartrain.testing import TestingSource
 from tests.reference import flows
 from tests.reference.comparison import drawn_cuts
@@ -76,6 +77,10 @@ def is_hot(reading: Reading) -> bool:
 
 def longer(reading: Reading) -> Longer:
     return Longer(reading.sensor, reading.celsius)
+
+
+def again(reading: Reading) -> Longer:
+    return Longer(reading.sensor, reading.celsius, 1)
 
 
 def as_numbered(reading: Reading) -> Numbered:
@@ -283,6 +288,25 @@ def test_devices_keep_their_sources_and_the_records_of_a_name() -> None:
         "devices would send other records under a known name (channel made: its records" in one
         for one in found
     )
+
+
+def sent_down(made: Callable[[Reading], Any], out: Any, is_shown: Callable[[Any], bool]) -> Revision:
+    """The revision of a flow that sends what it makes in the cloud to devices, which filter it."""
+    flow = Flow("heat")
+    given: Any = TestingSource(items=[(1, Reading("a", 20.5))])
+    readings: Any = flow.source("readings", given, out=Reading, partitioned_by="sensor")
+    told = readings.map(made, name="made", out=out).at("cloud").filter(is_shown, name="shown")
+    told.at("edge", device="sensor").sink("panel", JsonLinesFile("panel"))
+    return revision_of("heat:flow", make_plan(flow.graph(), "auto"))
+
+
+def test_what_comes_down_and_what_reads_it_there_stay_and_what_makes_it_may_change() -> None:
+    was = sent_down(longer, Longer, is_warm)
+    assert not change_of(was, sent_down(again, Longer, is_warm)).refusals
+    for made, out, is_shown in ((as_numbered, Numbered, is_warm), (longer, Longer, is_hot)):
+        (refused,) = change_of(was, sent_down(made, out, is_shown)).refusals
+        assert refused.startswith("what comes down to the devices, or runs behind it there, would change (")
+        assert refused.endswith("stays while an app runs: kill it, and submit the flow")
 
 
 class Live(TestingSource[Reading]):
