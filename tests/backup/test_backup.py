@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from geartrain.adapters.files import write_durable, write_private
 from geartrain.adapters.sqlite import open_to_write, transaction
 from geartrain.errors import ConfigError
+from geartrain_cloud.backup.contents import Contents
 from geartrain_cloud.backup.errors import BackupError
 from geartrain_cloud.backup.manifest import MANIFEST
 from geartrain_cloud.backup.moment import moment_of
@@ -38,6 +39,7 @@ from geartrain_cloud.log.opening import take_ledger
 from geartrain_cloud.platform.config import read_platform
 from geartrain_cloud.platform.held_files import FROZEN, erasable_files
 from geartrain_cloud.platform.places import RESTORING, PlatformPlaces
+from geartrain_cloud.platform.runs import serve_run
 from geartrain_cloud.spark.schema_paths import rebind
 from tests.control.test_reconciler import OUTLINE
 from tests.control.test_revisions import planned
@@ -366,6 +368,24 @@ def test_what_is_in_the_way_is_said_in_one_sentence(tmp_path: Path, state: Path)
     ):
         back_up(state, tmp_path / "second", now_us)
     assert not (tmp_path / "second").exists()
+
+
+def test_a_run_that_takes_the_place_of_another_meanwhile_is_no_moment(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = PlatformPlaces(state).tables("heat.1")
+    file = tables.parent / "lake.parquet" / "main-0000000000.parquet"
+    write_private(file, "rows of the first run")
+    linked = Contents.that_stay
+
+    def swapped(contents: Contents) -> Iterator[Path]:
+        serve_run(tables, 2)  # and the files of the first run go
+        file.unlink(missing_ok=True)
+        yield from linked(contents)
+
+    monkeypatch.setattr(Contents, "that_stay", swapped)
+    with moment_of(state, now_us) as moment:
+        assert json.loads(moment.files["apps/heat.1/served.json"].read_text()) == {"run": 2}
 
 
 def test_nothing_is_copied_while_it_is_erased_and_nothing_erased_while_it_is_copied(

@@ -13,18 +13,19 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from geartrain import Flow
+from geartrain import Flow, Table
 from geartrain.adapters.system import SystemClock
 from geartrain.control.codec import encode_reported
 from geartrain.control.states import Reported
 from geartrain.planning import make_plan
 from geartrain.revision import revision_of
 from geartrain.schema import ColumnBatch, derive
-from geartrain.sinks import ParquetTable
+from geartrain.sinks import DeltaTable, ParquetTable
 from geartrain.testing import TestingSource
 from geartrain_client.cli import main
+from geartrain_cloud.control.checking import outline_of
 from geartrain_cloud.control.pausing import Pauses
-from geartrain_cloud.control.purging import Purging
+from geartrain_cloud.control.purging import Purging, other_sinks
 from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control_store.bearers import Bearer
 from geartrain_cloud.control_store.devices import HEARS_US
@@ -33,6 +34,7 @@ from geartrain_cloud.control_store.model import (
     Channel,
     Mode,
     Outline,
+    Planned,
     Report,
     SourceOutline,
     State,
@@ -226,16 +228,41 @@ def test_a_purge_that_cannot_be_whole_does_not_begin_and_one_waits_until_ingest_
         assert any("the disk of" in one for one in client.get(path)["not_reached"])
 
 
-def test_an_app_with_parquet_files_is_named_and_they_go_whole_with_it(places: PlatformPlaces) -> None:
+def lake_flow(folder: str = "", *, without: bool = False) -> Outline:
+    """What control knows of a flow with a Parquet and a Delta table; without: it has them no more."""
     flow = Flow("lake")
     readings = flow.source("readings", TestingSource(items=[]), out=Reading)
-    readings.sink("lake", ParquetTable("lake"))
-    document = revision_of("lake:flow", make_plan(flow.graph(), "auto")).to_json()
+    readings.sink("kept", Table("kept"))
+    if not without:
+        readings.sink("lake", ParquetTable("lake", folder=folder))
+        readings.sink("delta", DeltaTable("delta"))
+    plan = make_plan(flow.graph(), "auto")
+    return outline_of(plan, revision_of("lake:flow", plan))
+
+
+def test_tables_in_files_are_no_obstacle_unless_a_revision_has_them_in_a_folder_that_it_names(
+    store: ControlStore,
+) -> None:
+    app = store.apps.newest("heat")
+
+    def revision(outline: Outline) -> Planned:
+        return Planned("heat.1", 1, "lake:flow", "cloud", {}, {}, outline, (), 1)
+
+    assert other_sinks([app, revision(lake_flow())]) == []
+    assert lake_flow().anew == ("lake", "delta")
+    named = revision(lake_flow("/srv/plant"))
+    assert other_sinks([named]) == other_sinks([named, named]) == [("lake", "ParquetTable")]
+    assert other_sinks([named, revision(lake_flow(without=True))]) == [("lake", "ParquetTable")]
+    unknown = revision(msgspec.structs.replace(lake_flow(), anew=()))  # of an earlier release
+    assert other_sinks([unknown]) == [("lake", "ParquetTable"), ("delta", "DeltaTable")]
+
+
+def test_an_app_with_parquet_files_elsewhere_is_named_and_those_beside_it_go_whole_with_it(
+    places: PlatformPlaces,
+) -> None:
     config, clock = PlatformConfig(places.folder), SystemClock()
     store = ControlStore(places.control, clock.now_us)
-    app = store.apps.submit(
-        Submission("lake", "lake:flow", "auto", "all"), msgspec.structs.replace(OUTLINE, document=document)
-    )
+    app = store.apps.submit(Submission("lake", "lake:flow", "auto", "all"), lake_flow("/srv/plant"))
     folder = places.app(app.instance)
     tables = ParquetTables(folder)
     tables.declare("lake", ParquetTable("lake"), derive(Reading))

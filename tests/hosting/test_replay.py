@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pytest
 from pyspark.sql import SparkSession
 
@@ -18,6 +20,9 @@ from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.log.housekeeping import forget_rows
 from geartrain_cloud.log.opening import writable_ledger
 from geartrain_cloud.platform.runs import runs_with_tables, served_run, tables_of_run
+from geartrain_cloud.sinks import app_tables
+from geartrain_cloud.sinks.app_tables import AppTables
+from geartrain_cloud.sinks.parquet_form import read_table
 from tests.hosting.hosted import Hosting, Wanted
 
 
@@ -26,6 +31,30 @@ class KillError(Exception):
 
 
 def end_here(*arguments: Any) -> None:
+    raise KillError
+
+
+LAKE = """
+from geartrain import Flow, Table
+from geartrain.sinks import DeltaTable, ParquetTable
+from geartrain.testing import TestingSource
+from mill.flows import FACTORS, Above, Adding, Reading
+
+flow = Flow("lake")
+readings = flow.source("readings", TestingSource[Reading](), out=Reading, partitioned_by="sensor")
+kept = readings.filter(Above(0), name="above")
+kept.sink("kept", Table("kept"))
+sums = kept.key_by("sensor", name="by_sensor").process("adding", Adding(FACTORS[0]))
+sums.sink("each", Table("each_sum"))
+sums.sink("last", Table("last_sum", key=("sensor",)))
+sums.sink("lake", ParquetTable("lake"))
+sums.sink("delta", DeltaTable("sums"))
+"""
+
+
+def amid(*arguments: Any) -> None:
+    """A folder is half removed as the host ends."""
+    next(arguments[0].glob("*.parquet")).unlink()
     raise KillError
 
 
@@ -128,6 +157,54 @@ def test_flows_that_are_replayed_after_a_purge_leave_the_query_that_they_shared(
             log.assert_tables(tables_of_run(wanted.tables(name), 2))
         assert flows_of(hosting) == {(name, 2) for name in names}
         assert [path.name for path in places.groups.iterdir()] == ["all~2"]
+    finally:
+        hosting.close()
+        wanted.close()
+
+
+def test_files_beside_the_tables_are_made_anew_and_the_former_ones_go_whatever_is_killed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = Wanted(tmp_path, monkeypatch)
+    (wanted.package / "mill" / "lake.py").write_text(LAKE)
+    log = wanted.add("stone.1", 0, flow="mill.lake:flow")
+    log.append(300)
+    wanted.write()
+    app = AppTables(wanted.tables("stone.1"))
+    parent, names = app.first.parent, ["lake.parquet", "sums.delta"]
+
+    def assert_files(run: int) -> None:
+        assert app.folders() == [(parent if run == 1 else parent / f"run-{run}") / name for name in names]
+        lake, delta = app.folders()
+        for table in (read_table(lake), deltalake.DeltaTable(str(delta)).to_pyarrow_table()):
+            held = [(row["sensor"], row["count"], row["total"]) for row in table.to_pylist()]
+            assert sorted(held) == sorted(log.expected())
+
+    hosting = Hosting(spark, wanted)
+    try:
+        hosting.through("stone.1")
+        assert_files(1)
+        wanted.flows["stone.1"]["run"] = 2
+        wanted.write()
+        for what, name, how in (
+            (host_module, "serve_run", end_here),
+            (shutil, "rmtree", end_here),
+            (shutil, "rmtree", amid),
+            (app_tables, "fsync_path", end_here),
+        ):
+            with monkeypatch.context() as ending:
+                ending.setattr(what, name, how)
+                with pytest.raises(KillError):
+                    hosting.until(lambda: False)
+            hosting.close()
+            assert runs_with_tables(app.first) == {1, 2}
+            log.append(20)
+            hosting = Hosting(spark, wanted)
+        hosting.until(lambda: runs_with_tables(app.first) == {2})
+        hosting.through("stone.1")
+        log.assert_tables(tables_of_run(app.first, 2))
+        assert_files(2)
+        assert [path.name for path in parent.iterdir() if path.is_dir()] == ["run-2"]
     finally:
         hosting.close()
         wanted.close()

@@ -13,11 +13,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pytest
 
 from geartrain_cloud.broker import free_port
 from geartrain_cloud.platform.places import PlatformPlaces
 from geartrain_cloud.platform.runs import runs_with_tables, served_run
+from geartrain_cloud.sinks.app_tables import AppTables
+from geartrain_cloud.sinks.parquet_form import read_table
 from tests.control.platform_client import client_of
 from tests.drawing import drawn
 from tests.proofs.test_open_platform import become_author, join, running
@@ -28,6 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 FLOW = """
 from geartrain import Context, Flow, Record, State, Table, Task
+from geartrain.sinks import DeltaTable, ParquetTable
 from geartrain_devices.csv_replay import CsvReplay
 
 
@@ -53,6 +57,8 @@ class Records(Task[Reading, Reading]):
 flow = Flow("heat")
 readings = flow.source("readings", CsvReplay(time_column="time"), out=Reading, partitioned_by="sensor")
 readings.sink("kept", Table("kept"))
+readings.sink("lake", ParquetTable("lake"))
+readings.sink("delta", DeltaTable("delta"))
 readings.key_by("room").process("records", Records()).sink("highs", Table("highs", key=("room",)))
 """
 GONE, STAYS, LAST = "secret-of-d1", "reading-of-d2", "last-of-d2"
@@ -81,6 +87,19 @@ def files_with(state: Path, text: str) -> set[str]:
         if path.is_file()
         and text.encode() in path.read_bytes()
         and path.relative_to(state).parts[0] != "agents"
+    }
+
+
+def assert_files(state: Path, instance: str, expected: list[list[Any]]) -> None:
+    """The Parquet and the Delta table of the run that is served have these rows, and no other run has any."""
+    app = AppTables(PlatformPlaces(state).tables(instance))
+    lake, delta = sorted(app.folders(), key=lambda folder: folder.suffix, reverse=True)
+    tables = read_table(lake), deltalake.DeltaTable(str(delta)).to_pyarrow_table()
+    for table in tables:
+        rows = zip(*(table[name].to_pylist() for name in ("sensor", "room", "celsius")), strict=True)
+        assert sorted(map(list, rows)) == sorted(expected)
+    assert {one.parent.parent for one in state.glob(f"apps/{instance}/**/*.parquet") if one.is_file()} == {
+        lake.parent
     }
 
 
@@ -125,6 +144,7 @@ def test_a_device_goes_out_of_log_and_tables_and_rows_go_by_age(
         gear(state, "device", "retire", "d1")
         stop(process, state)
     assert any(name.startswith("log/") for name in files_with(state, GONE))
+    assert_files(state, "heat.1", erased + others)
     found = json.loads(gear(state, "log", "erase", "d1", "--yes", "--json"))
     assert (found["flows"], found["rows"]) == (["heat.1"], len(erased))
     assert not any(name.startswith("log/") for name in files_with(state, GONE))
@@ -136,6 +156,7 @@ def test_a_device_goes_out_of_log_and_tables_and_rows_go_by_age(
         until_ended(client, "heat")
         assert rows("kept") == sorted(others)
         assert {room: celsius for _, room, celsius in rows("highs")} == highs
+        assert_files(state, "heat.1", others)
         stop(process, state)
     assert files_with(state, GONE) == set()  # of Spark's files, which are compressed, this says nothing
     with platform(state) as process:
@@ -160,7 +181,7 @@ def test_a_device_goes_out_of_a_running_platform_that_is_killed_meanwhile(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "heat.py").write_text(FLOW, encoding="utf-8")
     files = {name: tmp_path / f"{name}.csv" for name in ("d1", "d2")}
-    write_readings(files["d1"], GONE, 20.0)
+    erased = write_readings(files["d1"], GONE, 20.0)
     others = write_readings(files["d2"], STAYS, 0.0)
     own = [f"--device-set={name}:readings.path={path}" for name, path in files.items()]
     state = tmp_path / "state"
@@ -177,6 +198,8 @@ def test_a_device_goes_out_of_a_running_platform_that_is_killed_meanwhile(
         gear(state, "submit", "heat:flow", "--devices", "kind=room", "--cut", "cloud", "--no-wait", *own)
         until_ended(client, "heat")
         until(lambda: rows_of(client, "beside", "kept") == sorted(others), "the app beside it")
+        assert_files(state, "heat.1", erased + others)
+        assert any(name.startswith("apps/heat.1/lake.parquet/") for name in files_with(state, GONE))
         planned = json.loads(gear(state, "device", "purge", "d1", "--dry-run", "--json"))
         assert (planned["step"], planned["obstacles"]) == ("planned", [])
         assert planned["replays"] == ["beside.1", "heat.1"]
@@ -271,6 +294,9 @@ def purged(process: Any, state: Path, deaths: Sequence[str], others: list[list[A
     beside = rows_of(client_of(state), "beside", "kept")
     assert [row for row in beside if row[0] != LAST] == sorted(others)
     assert {room: c for _, room, c in rows_of(client_of(state), "beside", "highs")} == highs
+    assert_files(state, "heat.1", others)
+    told = client_of(state).get("/apps/heat")
+    assert told["files"] == [str(tables.parent / "run-2" / one) for one in ("delta.delta", "lake.parquet")]
     audit = client_of(state).get("/audit?limit=100")["items"]
     assert [one["device"] for one in audit if one["path"].endswith("/purge")] == ["d1", "d1"]
     assert json.loads(gear(state, "log", "verify", "--json"))["whole"]

@@ -79,6 +79,7 @@ def show_app(platform: Platform, name: str, *, as_json: bool) -> None:
         "lag": _number(app.lag),
         "dead letters": _number(app.dead_letters),
         "tables": app.tables,
+        "files": ", ".join(app.files),
     }
     for fact, text in facts.items():
         if text:

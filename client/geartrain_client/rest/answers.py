@@ -204,6 +204,7 @@ class AppInfo(App, frozen=True):
     refused_state: list[RefusedState] | None = None
     unread_rows: dict[str, int] = {}
     tables: str = ""
+    files: list[str] = []
     waits_for: list[str] = []
     code: str = ""
     bundled: bool = False

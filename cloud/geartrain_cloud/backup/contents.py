@@ -15,6 +15,7 @@ from geartrain_cloud.log.roster import ROSTER_FILE
 from geartrain_cloud.log.tables import LEDGER_FILE
 from geartrain_cloud.platform.config import CONFIG_FILE
 from geartrain_cloud.platform.places import PlatformPlaces
+from geartrain_cloud.platform.runs import served_run
 
 SPARK = "spark"
 """In the folder of a group: Spark's own part of its checkpoint."""
@@ -37,6 +38,13 @@ class Contents:
     def stores(self) -> list[Path]:
         """Tables and outboxes of all apps: what a micro-batch writes in a transaction."""
         return sorted((self.places.folder / "apps").glob("*/*.sqlite"))
+
+    def served(self) -> dict[Path, int]:
+        """The run of each app that is served, by the app's folder."""
+        return {
+            app: served_run(self.places.tables(app.name))
+            for app in sorted((self.places.folder / "apps").glob("*"))
+        }
 
     def log(self) -> list[Path]:
         """The ledger, and the roster that ingest follows."""

@@ -132,7 +132,7 @@ class _Taking:
         stores, log, control = contents.stores(), contents.log(), contents.control()
         for path in (*stores, *log, *control):
             self._connect(path)
-        before = self._committed()
+        before, served = self._committed(), contents.served()
         self._link(contents.beside_micro_batches())
         self._begin(stores)
         planned = {
@@ -152,6 +152,8 @@ class _Taking:
             self._link(_of_checkpoint(self._spark(name), group))
         self._link(contents.that_stay())
         self._link(contents.platform())
+        if contents.served() != served:  # files of the former run may have gone
+            raise _MovedError("a run took the place of a former one")
         self._check(before)
         return self._moment
 

@@ -53,7 +53,7 @@ from geartrain_cloud.changes.fitting import Ladder
 from geartrain_cloud.control_store.model import Channel, Options, Outline, SourceOutline
 from geartrain_cloud.sinks.evolution import evolutions
 from geartrain_cloud.sinks.layout import Layout, TableError
-from geartrain_cloud.sinks.opening import OutgoingSink, sink_places
+from geartrain_cloud.sinks.opening import OutgoingSink, is_anew, sink_places
 from geartrain_cloud.spark.compile import hosted_query, part_of
 
 QUESTION_BYTES_MAX = 4 << 20
@@ -469,6 +469,7 @@ def outline_of(plan: Plan, revision: Revision, on_devices: frozenset[str] | None
         document=revision.to_json(),
         code=revision.code.hash if revision.code.files else "",
         shuffles=max(stage_numbers(plan.graph, frozenset(plan.cloud)).values(), default=0),
+        anew=tuple(one.id for one in sink_places(plan.graph) if is_anew(one.sink)),
     )
 
 

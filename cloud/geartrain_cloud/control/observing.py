@@ -199,6 +199,7 @@ class Observer:
             "slots_now": None if host is None else host.slots or None,
             "change": self._change(instance, host or HostReport()),
             "tables": self._place(instance),
+            "files": [str(folder) for folder in self._tables(instance).folders()],
             "submitted_us": instance.submitted_us,
             "options": instance.options,
             "sources": [

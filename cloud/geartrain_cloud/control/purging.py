@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from geartrain_cloud.control.purge_files import STOPPED, erase_on_disk, has_log,
 from geartrain_cloud.control_store.apps import in_the_way
 from geartrain_cloud.control_store.errors import ConflictError, ControlError, UnavailableError
 from geartrain_cloud.control_store.idempotency import Answer
-from geartrain_cloud.control_store.model import Instance, State, Wanted
+from geartrain_cloud.control_store.model import Instance, Planned, State, Wanted
 from geartrain_cloud.control_store.purges import Purge
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.errors import StateError
@@ -204,7 +204,7 @@ class Purging:
             yield f"{app} is to go over to another revision: wait until that is in force"
         elif self._store.revisions.canary_of(instance) is not None:
             yield in_the_way(instance.name)
-        for sink, kind in other_sinks(instance):
+        for sink, kind in other_sinks([*self._store.revisions.in_force_before(instance), instance]):
             yield f"{app} writes to {sink} by {kind}, which a replay does not write anew"
         if LogReader(self._places.log).removed(instance.instance):
             yield f"retention has removed the beginning of the log of {app}, so it cannot be replayed"
@@ -350,12 +350,19 @@ def _has_history(instance: Instance, device: str) -> bool:
     return any(whose == device for whose, _ in given(instance))
 
 
-def other_sinks(instance: Instance) -> Iterator[tuple[str, str]]:
-    """The sinks in the data centre that are no tables of the app's own: step and class."""
-    document = instance.outline.document
-    for step in Revision.from_json(document).steps if document else ():
-        if step.kind == "sink" and step.tier == "cloud" and step.options.get("sink") != "Table":
-            yield step.id, str(step.options.get("sink"))
+def other_sinks(revisions: Iterable[Instance | Planned]) -> list[tuple[str, str]]:
+    """The sinks in the data centre that a replay does not write anew: step and class.
+
+    revisions: those that an app has run, since a replay goes through each.
+    """
+    found = {
+        (step.id, str(step.options.get("sink"))): None
+        for one in revisions
+        for step in (Revision.from_json(one.outline.document).steps if one.outline.document else ())
+        if step.kind == "sink" and step.tier == "cloud"
+        if step.options.get("sink") != "Table" and step.id not in one.outline.anew
+    }
+    return list(found)
 
 
 def is_alone(first: Path, run: int) -> bool:

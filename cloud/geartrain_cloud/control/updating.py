@@ -116,7 +116,8 @@ class Updates:
     def check_replays(self, instance: Instance) -> None:
         """Raises `ConflictError` where a new run of the app could not make its tables again."""
         self._past_log.check_whole(instance)
-        other = None if instance.outline.sends else next(other_sinks(instance), None)
+        ran: list[Instance | Planned] = [*self._store.revisions.in_force_before(instance), instance]
+        other = None if instance.outline.sends else next(other_sinks(ran), None)
         if other is not None:
             sink, kind = other
             raise ConflictError(

@@ -104,7 +104,8 @@ class Outline(msgspec.Struct, frozen=True):
     devices go over to it at a commit, once it is in force; begin: from where the steps `attached`, which are
     new in it, read the log, "" for the place where it comes into force. channels: also those of former
     revisions, by which devices send that have not gone over; gone: the sources of former revisions that this
-    one has not, of which such devices send, each with the revision by which it came.
+    one has not, of which such devices send, each with the revision by which it came. anew: sinks beside
+    tables that each run writes in a folder of its own, none where nobody has said.
     """
 
     flow: str
@@ -126,6 +127,7 @@ class Outline(msgspec.Struct, frozen=True):
     begin: str = ""
     attached: tuple[str, ...] = ()
     gone: dict[str, int] = {}
+    anew: tuple[str, ...] = ()
 
     @property
     def given_up(self) -> dict[str, tuple[str, ...]]:

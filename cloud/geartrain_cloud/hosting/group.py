@@ -49,7 +49,7 @@ from geartrain_cloud.hosting.watch import STRIKES, Watch
 from geartrain_cloud.hosting.writer import HostWriter
 from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.sinks.opening import open_places
+from geartrain_cloud.sinks.opening import is_anew, open_places
 from geartrain_cloud.sinks.secrets import SinkSecrets
 from geartrain_cloud.spark.compile import HOSTED
 from geartrain_cloud.spark.whole import numbers
@@ -231,7 +231,7 @@ class Group:
             sends=member.sends,
         )
         own = member.tables.open(hosted.flow, hosted.run, BUSY_S)
-        folder = member.tables.first.parent
+        folder = member.tables.files(hosted.run)
         begins = hosted.revision > 1 and not has_written(hosted, own)
         held = SinkSecrets(self._places.secrets / (hosted.flow.rpartition(".")[0] or hosted.flow))
         tables = open_places(hosted.flow, places, own, folder, outbox, evolving=begins, secrets=held)
@@ -496,7 +496,8 @@ class Group:
                 f"{what}: what step {prepared.dealt[0].id!r} has sent to devices would be sent twice: replay "
                 "the app when it has ended"
             )
-        other = next((sink for sink in prepared.sinks if sink.kind != Table.__name__), None)
+        sinks = (sink for sink in prepared.sinks if sink.kind != Table.__name__)
+        other = next((sink for sink in sinks if not is_anew(sink.place().sink)), None)
         if other is not None:
             raise HostError(
                 f"{what}: sink {other.id!r} is a {other.kind}, which already has what the former run wrote: "

@@ -2,7 +2,7 @@
 
 Beside the record's path: the Spark host says which run is served, and control reads it. Guarantees: to serve
 another run is one durable step, so a kill leaves either the one or the other. An instance of which nothing is
-said serves its first run.
+said serves its first run. Two runs share no file.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from geartrain_cloud.platform.places import read_report
 SERVED = "served.json"
 """Beside the tables: the run whose tables are served."""
 
+_FILES = (".delta", ".parquet")
+"""How the folders are named in which sinks write files."""
 _LATER = re.compile(r"(.+)\.run-([1-9][0-9]{0,9})")
 
 
@@ -28,6 +30,23 @@ def tables_of_run(tables: Path, run: int) -> Path:
 def note_of_run(tables: Path, run: int) -> Path:
     """Where it is noted in which schema of PostgreSQL the tables of a run are; tables: those of the first."""
     return tables_of_run(tables, run).with_suffix(".postgresql")
+
+
+def files_of_run(tables: Path, run: int) -> Path:
+    """The folder for files of other sinks of a run; tables: those of the first.
+
+    The first run has them beside its tables, and so has the one run that there is where an earlier release
+    wrote them there. Each other run has a folder.
+    """
+    own = tables.with_name(f"run-{run}")
+    if run == 1 or (run == min(runs_with_tables(tables), default=1) and folders_of_files(tables.parent)):
+        return tables.parent
+    return own
+
+
+def folders_of_files(folder: Path) -> list[Path]:
+    """The folders of files that sinks have made there, by name."""
+    return sorted(path for ending in _FILES for path in folder.glob(f"*{ending}") if path.is_dir())
 
 
 def served_run(tables: Path) -> int:

@@ -401,10 +401,10 @@ class Canary(_Answer, frozen=True):
 
 class AppInfo(App, frozen=True):
     """All that is known of an app. adaptive: null where no device has such a cut; canary: the last one.
-    slots: over how many its keys are to be dealt, slots_now: are dealt; skew:
-    where most rows are; tables: where they are; rates: by hop; lag: entries of the log that the tables have
-    not; refused_state: by step and reason, null where the tables cannot be read; unread_rows: of the log, by
-    channel, that no step reads since a revision; waits_for: a sentence each;
+    slots: over how many its keys are to be dealt, slots_now: are dealt; skew: where most rows are; tables:
+    where they are; files: the folders of Parquet and Delta tables beside them; rates: by hop; lag: entries of
+    the log that the tables have not; refused_state: by step and reason, null where the tables cannot be read;
+    unread_rows: of the log, by channel, that no step reads since a revision; waits_for: a sentence each;
     applied: the first 100 devices; notes: of the first 1,000 fields of its tables that have some.
     """
 
@@ -420,6 +420,7 @@ class AppInfo(App, frozen=True):
     change: Crossing | None
     crossing: Behind | None
     tables: str
+    files: list[str]
     submitted_us: int
     options: dict[str, dict[str, Json]]
     sources: list[SourceInfo]

@@ -1,16 +1,18 @@
-"""Where the tables of an instance are, run by run: an SQLite file each, or a schema of PostgreSQL.
+"""Where the tables of an instance are, run by run: an SQLite file each, or a schema of PostgreSQL; and files.
 
 Between the Spark host, which writes them, and control, which reads and purges them. A run that begins while
 the platform has a PostgreSQL gets a schema there, and a note of it beside where its file would lie.
 
 Guarantees: a run's tables stay where they began. The note is durable before the schema is made, and goes
 after it. So a kill at any moment leaves no schema that nobody knows. A schema of somebody else is left alone.
+Files of other sinks come after the run's tables and go before them, so none stays of a run that has gone.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
+import shutil
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +21,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from geartrain.adapters.files import fsync_path, write_durable
-from geartrain_cloud.platform.runs import note_of_run, served_run, tables_of_run
+from geartrain_cloud.platform.runs import (
+    files_of_run,
+    folders_of_files,
+    note_of_run,
+    served_run,
+    tables_of_run,
+)
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.own import OwnTables, SqliteReader, TablesReader
 from geartrain_cloud.sinks.refused_state import Refused, refused_state
@@ -107,8 +115,17 @@ class AppTables:
         path = tables_of_run(self.first, run)
         return str(path) if path.is_file() else ""
 
+    def files(self, run: int) -> Path:
+        """The folder in which sinks of a run make files, where they do not say where."""
+        return files_of_run(self.first, run)
+
+    def folders(self) -> list[Path]:
+        """The folders of files that the run which is served has there, a table each."""
+        return folders_of_files(self.files(self.served))
+
     def remove(self, run: int) -> None:
         """Remove the tables of a run that nobody writes any more; raises `TableError` and `OSError`."""
+        self._remove_files(run)
         note = self._note(run)
         if note is not None:
             self._postgres(run).drop_schema(self.store, note.schema, note.owner, _DROP_WAIT_S)
@@ -117,6 +134,16 @@ class AppTables:
         path = tables_of_run(self.first, run)
         for ending in ("-wal", "-shm", ""):
             path.with_name(path.name + ending).unlink(missing_ok=True)
+
+    def _remove_files(self, run: int) -> None:
+        files = files_of_run(self.first, run)
+        going = folders_of_files(files)
+        if files != self.first.parent and files.is_dir():
+            going = [files]
+        for folder in going:
+            shutil.rmtree(folder)
+        if going:
+            fsync_path(self.first.parent)
 
     def sweep(self, run: int, before_us: int) -> Sweep | None:
         """What takes rows out of a run whose event time lies before `before_us`, microseconds since 1970 UTC;

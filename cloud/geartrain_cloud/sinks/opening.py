@@ -30,6 +30,11 @@ from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.sinks.store import Store, Tables
 
 
+def is_anew(sink: Sink) -> bool:
+    """Whether each run of an app writes a sink beside its tables in a folder of its own."""
+    return isinstance(sink, ParquetTable | DeltaTable) and not sink.folder
+
+
 @dataclass(frozen=True)
 class OutgoingSink(Sink):
     """The outbox, for a stream that goes down to devices; named as the step that deals it."""
