@@ -84,6 +84,7 @@ class Purging:
         """`changed`: called after each change; enrolment: of a platform that is open to other machines."""
         self._pauses = pauses
         self._store, self._config, self._places = store, config, config.places
+        self._host = HostPlaces(self._places.spark)
         self._clock, self._changed, self._enrolment = clock, changed, enrolment
         self._work: asyncio.Future[Erased] | None = None
         self._since_s, self._looked_s = clock.monotonic_s(), 0.0
@@ -163,7 +164,7 @@ class Purging:
         """The apps that share a query with one of these and can begin anew in another: it goes then."""
         if not any(one.isolation == "shared" for one in meant):
             return
-        sharing = self._in_queries(HostPlaces(self._places.spark).shared())
+        sharing = self._in_queries(self._host.shared())
         for one in self._store.apps.every():
             runs = one.state in (State.STARTING, State.RUNNING) and one.wanted is Wanted.RUNNING
             if one.instance in sharing and one not in meant and runs and not any(self._against(one, "")):
@@ -171,16 +172,16 @@ class Purging:
 
     def _in_queries(self, groups: Sequence[str]) -> set[str]:
         """The instances that these queries have, as the host's files say."""
-        found, places = set[str](), HostPlaces(self._places.spark)
+        found = set[str]()
         for group in groups:
             with suppress(HostError):  # the host removes it just now
-                newest = Versions(places.group(group).versions).newest()
+                newest = Versions(self._host.group(group).versions).newest()
                 found |= {one.flow for one in newest.flows.values()} if newest is not None else set()
         return found
 
     def _former(self) -> list[str]:
         """The queries that apps have shared before, and which are still there."""
-        return HostPlaces(self._places.spark).shared()[:-1]
+        return self._host.shared()[:-1]
 
     def _shares(self, purge: Purge) -> bool:
         """Whether an app that is replayed has a query with others."""
@@ -217,7 +218,7 @@ class Purging:
         if holds and not self._store.devices.get(purge.device).local:
             left.append(f"the disk of {purge.device}, until it is heard of and has removed what it holds")
         is_before = purge.step not in ("replaying", "done")
-        groups = HostPlaces(self._places.spark).shared() if is_before else self._former()
+        groups = self._host.shared() if is_before else self._former()
         sharing = self._in_queries(groups) - purge.runs.keys()
         if sharing and (self._shares(purge) or not is_before):
             said = "Spark's checkpoint of the query that apps shared before, as long as it has"
