@@ -117,9 +117,9 @@ class Updates:
         """Raises `ConflictError` where a new run of the app could not make its tables again."""
         self._past_log.check_whole(instance)
         ran: list[Instance | Planned] = [*self._store.revisions.in_force_before(instance), instance]
-        other = None if instance.outline.sends else next(other_sinks(ran), None)
-        if other is not None:
-            sink, kind = other
+        others = [] if instance.outline.sends else other_sinks(ran)
+        if others:
+            sink, kind = others[0]
             raise ConflictError(
                 f"app {instance.name} cannot be replayed: sink {sink!r} is a {kind}, which has what the "
                 "former run wrote: submit the flow under another name"
