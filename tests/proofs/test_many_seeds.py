@@ -1,4 +1,4 @@
-"""Far more simulated worlds than the quick tests have time for, some of them twice: 500 of fleets and 10 of each
+"""Far more simulated worlds than the quick tests have time for, some of them twice: 500 of fleets, 10 of each
 other kind, 2,000 and 500 with `make proofs-long`.
 """
 
