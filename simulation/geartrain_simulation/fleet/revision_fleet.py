@@ -75,8 +75,10 @@ class RevisionFleet(Fleet):
         self.roster, self._lives = RosterBook(), dict[str, int]()
         devices = [_drawn(seed, number) for number in range(1, random.choice((1, 2, 2, 3)) + 1)]
         self._newest = {device.name: 1 for device in devices}
-        self._begun: dict[bytes, int] = {}
-        """By epoch, the revision that a spool was begun with that does not know of a crossing."""
+        self._begun: dict[bytes, set[int]] = {}
+        """By epoch, the revisions that a spool was begun with that does not know of a crossing: several where it
+        was set back to before its first batch.
+        """
         self._opened: dict[bytes, tuple[int, int]] = {}
         """By epoch, the places where its device stood as ingest opened it, in either source."""
         self._doors: dict[tuple[str, int], int] = {}
@@ -294,7 +296,7 @@ class RevisionFleet(Fleet):
     def _note_begun(self, book: SpoolBook) -> None:
         numbers = Numbers.of(book.state.get(NUMBERS), is_fresh=False)
         if not numbers.is_known:
-            self._begun[book.epoch] = numbers.revision
+            self._begun.setdefault(book.epoch, set()).add(numbers.revision)
 
     def _note_crossing(self, name: str, batch: SpooledBatch, *, is_anew: bool) -> None:
         header = decode_header(batch.header)
@@ -352,7 +354,7 @@ class RevisionFleet(Fleet):
     def _begins(self, entry: Entry, brought: int) -> int:
         """The revision of a fresh spool, as the entry of its epoch or crossing says it."""
         revision = self._said(entry, brought)
-        if revision != (begun := self._begun.get(entry.epoch)):
+        if revision not in (begun := self._begun.get(entry.epoch, set())):
             self.checkers.breach("begun", f"{entry.device}: {entry.detail}, and was begun with {begun}")
         return revision
 
