@@ -80,6 +80,7 @@ class Accepted:
         self.forgotten = 0
         """Records that were in a spool that is gone."""
         self._schemas: dict[str, Schema] = {}
+        """By their ids, also of former revisions: what a spool still holds of these goes over to a new epoch."""
         self._oldest: dict[tuple[bytes, int], tuple[str, int]] = {}
         self._watermarks: dict[tuple[SpoolBook, bytes], dict[tuple[str, str], int]] = {}
         self._named: dict[tuple[SpoolBook, bytes], set[str]] = {}
@@ -126,16 +127,19 @@ class Accepted:
         """Channel and lowest event time of the rows of a batch; END_OF_TIME for one without rows."""
         return self._oldest.get((epoch, seq), ("", END_OF_TIME))
 
+    def _learn(self, announced: Mapping[str, Schema]) -> None:
+        self._schemas.update({schema.schema_id: schema for schema in announced.values()})
+
     def _take(self, spool: SpoolBook, batch: SpooledBatch) -> Header:
         header, epoch = decode_header(batch.header), spool.epoch
         self._go_on(spool, header)
         if header.kind is BatchKind.SCHEMA:
-            self._schemas.update(decode_schemas(batch.body))
+            self._learn(decode_schemas(batch.body))
         elif header.kind is BatchKind.CROSSING:
-            self._schemas.update(decode_crossing(batch.body)[1])
+            self._learn(decode_crossing(batch.body)[1])
         if header.kind is not BatchKind.DATA or not header.channel:
             return header
-        rows = rows_of(decode_rows(self._schemas[header.channel], header, batch.body))
+        rows = rows_of(decode_rows(self._schemas[header.schema_id], header, batch.body))
         self._oldest[epoch, batch.seq] = header.channel, min(row.time for row in rows)
         self.rows_in_batch_max = max(self.rows_in_batch_max, len(rows))
         taken, order = self.taken(header.channel), list[Identity]()
