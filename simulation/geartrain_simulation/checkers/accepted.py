@@ -80,7 +80,7 @@ class Accepted:
         self.forgotten = 0
         """Records that were in a spool that is gone."""
         self._schemas: dict[str, Schema] = {}
-        """By their ids, also of former revisions: what a spool still holds of these goes over to a new epoch."""
+        """By their ids, also of former revisions, whose batches a new epoch takes along."""
         self._oldest: dict[tuple[bytes, int], tuple[str, int]] = {}
         self._watermarks: dict[tuple[SpoolBook, bytes], dict[tuple[str, str], int]] = {}
         self._named: dict[tuple[SpoolBook, bytes], set[str]] = {}

@@ -76,7 +76,7 @@ class RevisionFleet(Fleet):
         devices = [_drawn(seed, number) for number in range(1, random.choice((1, 2, 2, 3)) + 1)]
         self._newest = {device.name: 1 for device in devices}
         self._begun: dict[bytes, set[int]] = {}
-        """By epoch, with which revisions a spool was begun that does not know of a crossing: with several where
+        """By epoch, with which revisions a spool was begun that does not know of a crossing: several where
         it was set back to before its first batch.
         """
         self._opened: dict[bytes, tuple[int, int]] = {}
