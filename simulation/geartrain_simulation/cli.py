@@ -48,7 +48,8 @@ Worlds: fleet, devices that send to one flow, with all kinds of faults; roster, 
 devices; lane, control and the desired state of devices; down, streams back to devices; bundles, code that
 comes over the air, fails or stays; programs, the agent itself exchanged over the air; floor, disks that
 others fill; denied, devices that the broker does not accept for a while; crossing, devices that go over to
-another cut; revision, devices that go over to other steps.
+another cut; revision, devices that go over to other steps; claiming, devices that take a step from the cloud;
+dropping, the same while an update has that step begin empty.
 What breaks a rule is shrunk and kept in worlds of fleets only."""
 
 

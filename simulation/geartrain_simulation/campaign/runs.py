@@ -21,6 +21,7 @@ from geartrain_simulation.fleet.claiming_fleet import ClaimingFleet
 from geartrain_simulation.fleet.crossing_fleet import CrossingFleet
 from geartrain_simulation.fleet.denied_fleet import DeniedFleet
 from geartrain_simulation.fleet.down_fleet import DownFleet
+from geartrain_simulation.fleet.dropping_fleet import DroppingFleet
 from geartrain_simulation.fleet.fleet import Fleet, Outcome
 from geartrain_simulation.fleet.floor_fleet import FloorFleet
 from geartrain_simulation.fleet.lane_fleet import LaneFleet
@@ -59,6 +60,7 @@ WORLDS: dict[str, Callable[[int], Simulated]] = {
     "crossing": CrossingFleet,
     "leaving": LeavingFleet,
     "claiming": ClaimingFleet,
+    "dropping": DroppingFleet,
     "revision": RevisionFleet,
     "source": SourceFleet,
 }

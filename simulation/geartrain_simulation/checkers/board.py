@@ -162,7 +162,7 @@ class Checkers:
                     accepted.opened(cursor.epoch, cursor.positions)
             self.caps.check()
         if self._remembered is not None:
-            rows = {_place(entry): self._rows(entry) for entry in change.entries if entry.segment}
+            rows = {_place(entry): self.rows_of(entry) for entry in change.entries if entry.segment}
             self._remembered.update(rows)
 
     # At the end
@@ -234,14 +234,17 @@ class Checkers:
         return found
 
     def _all_logged(self) -> list[Logged]:
-        remembered = self._remembered or {}
         return [
-            Logged(entry, self._rows(entry) if entry.segment else remembered[_place(entry)])
+            Logged(entry, self.rows_of(entry))
             for entry in self._ledger.all_entries()
             if entry.segment or entry.kind is EntryKind.REMOVED
         ]
 
-    def _rows(self, entry: Entry) -> list[LoggedRow]:
+    def rows_of(self, entry: Entry) -> list[LoggedRow]:
+        """The rows of an entry, none where it has none; those that retention has removed as they were."""
+        if not entry.segment:
+            remembered = self._remembered or {}
+            return remembered[_place(entry)] if entry.kind is EntryKind.REMOVED else []
         try:
             rows = decode_plain(self._platter.read(entry.segment))
         except (DiskError, msgspec.MsgspecError) as error:

@@ -38,6 +38,10 @@ class Members:
         for entry in change.entries:
             self._take(entry)
 
+    def have_brought(self, flow: str, partitions: int, number: int) -> bool:
+        """Whether each partition of a flow has brought a revision."""
+        return all(self.revisions.get((flow, part), 1) >= number for part in range(partitions))
+
     def check(self, wanted: Collection[Member], ended: Collection[str]) -> None:
         """Compare the members with those that the roster wants in the end, and the ended flows with its."""
         if self.all != set(wanted):

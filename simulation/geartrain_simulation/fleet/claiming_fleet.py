@@ -10,6 +10,7 @@ spool gives up a claim.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from random import Random
 
@@ -61,8 +62,6 @@ _TOO_LARGE = 0.1
 _LAST_STOP_S = 20.0
 _TURNS = 0.6
 """How likely a life of an agent has another cut than the one before."""
-_NEXT_CODE = 0.5
-"""How likely the host goes over to code that keeps another type of state, which devices do not hear of."""
 _DOWN_POINTS = ("outbox.read", "outbox.trim", "outbox.trim done", "net.publish", "net.publish done")
 _HOST_POINTS = ("spark.plan done", "spark.give", "spark.give done", "spark.write done", "spark.commit done")
 
@@ -71,6 +70,10 @@ class ClaimingFleet(CutsFleet):
     """One run. Ingest and the host know the channels of both cuts."""
 
     host: HostModel
+    drops: Collection[str] = ()
+    """The steps that begin empty with each revision that the log brings."""
+    next_code_p = 0.5
+    """How likely the host goes over to code that keeps another type of state; devices do not hear of it."""
 
     def __init__(self, seed: int, befalls: str = "") -> None:
         """befalls: what each claim meets, `LOST`, `SET_BACK` or `TOO_LARGE`; "" for what the seed draws."""
@@ -113,7 +116,7 @@ class ClaimingFleet(CutsFleet):
         world = self.world, self.ledger, self.platter, self.checkers, self.climate
         partitions = partitions_of(self._seed)
         random, later = Random(f"{self._seed}/claiming/code"), None
-        if random.random() < _NEXT_CODE:
+        if random.random() < self.next_code_p:
             later = make_mixed_plan(claiming_graph(self._source, CountingAnew), CLOUD, [EDGE])
         self.host = HostModel(
             *world,
@@ -122,6 +125,7 @@ class ClaimingFleet(CutsFleet):
             outbox=self.outbox,
             later=later,
             gifts=random.choice((1, 2, 4)),
+            drops=self.drops,
         )
         return self.host
 

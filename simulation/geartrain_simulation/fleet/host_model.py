@@ -8,7 +8,7 @@ not at all; so do the tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -23,10 +23,11 @@ from geartrain.state.claims import GivenCell
 from geartrain.wire.envelope import EPOCH_BYTES
 from geartrain_cloud.log.arrow import to_table
 from geartrain_cloud.ports import Entry
+from geartrain_cloud.spark.buckets import forget_steps
 from geartrain_cloud.spark.claims import claims_lost
 from geartrain_cloud.spark.clocks import least_clock
 from geartrain_cloud.spark.compile import hosted_query
-from geartrain_simulation.fleet.spark_model import Positions, SparkModel, key_of
+from geartrain_simulation.fleet.spark_model import Positions, SparkModel, key_of, revision_of
 from geartrain_simulation.fleet.stage_run import LogRow, StageRun
 from geartrain_simulation.machine.world import Process
 from geartrain_simulation.stores.outboxes import OutboxBook
@@ -47,10 +48,12 @@ class HostModel(SparkModel):
         outbox: OutboxBook,
         later: Plan | None = None,
         gifts: int = 0,
+        drops: Collection[str] = (),
     ) -> None:
         """world: as the Spark model takes it; plan: the cloud's, for all cuts of its devices; partitions: of
         the log; later: the plan of its next code, to which it goes over behind the micro-batch in which it
-        gives cells for the `gifts`-th time.
+        gives cells for the `gifts`-th time; drops: the steps that begin empty with each revision that the
+        log brings.
         """
         super().__init__(*world)
         self._graph, self._partitions, self._outbox = plan.graph, partitions, outbox
@@ -61,6 +64,7 @@ class HostModel(SparkModel):
         self._codecs = {channel.id: RowCodec(channel.kind) for channel in plan.channels}
         self._state = self._kept()
         self._given, self._written = -1, -1
+        self._drops = drops
         self.tables: dict[str, list[ColumnBatch]] = {}
         """What came to each sink."""
         self.cells_given = 0
@@ -71,7 +75,7 @@ class HostModel(SparkModel):
         rows = [row for entry in entries for row in self._tables_of(entry)]
         if self._later is not None and number == self.over:
             self._stages.query = self._later
-        found = self._attempt(rows, self._clocks(ends))
+        found = self._attempt(rows, self._clocks(ends), self._begun_at(number))
         after = self._kept()
         await self._effect(process, random, "spark.give")
         await self._give(process, random, number, found.pop(GIVEN, []))
@@ -82,10 +86,32 @@ class HostModel(SparkModel):
                 self.tables.setdefault(sink, []).extend(batches)
         return partial(self._keep, after)
 
-    def _attempt(self, rows: list[LogRow], clocks: dict[str, int]) -> dict[str, list[ColumnBatch]]:
-        """What a micro-batch gives, from the state before it."""
+    def _revision(self, starts: Positions) -> int:
+        brought = self._ledger.entries.values()
+        newest = [
+            max((revision_of(one) for one in entries[: starts.get(key_of(entries[0]), 0)]), default=0)
+            for entries in brought
+        ]
+        return max(min(newest), 1) if len(newest) == self._partitions else 1
+
+    def _begun_at(self, number: int) -> int:
+        """The revision that begins with a micro-batch, 0 for none."""
+        now, before = (
+            self._revision(self.checkpoint.offsets[at - 1] if at > 0 else {}) for at in (number, number - 1)
+        )
+        return now if now > before else 0
+
+    def _attempt(
+        self, rows: list[LogRow], clocks: dict[str, int], begins: int
+    ) -> dict[str, list[ColumnBatch]]:
+        """What a micro-batch gives, from the state before it; begins: the revision with which some steps are
+        empty before its rows, 0 for none.
+        """
         for place, values in self._state.items():
             self._stages.states[place].values = dict(values)
+            if begins:
+                stage = self._stages.query.stages[place[0]]
+                forget_steps(self._stages.states[place], stage.steps & set(self._drops), begins)
         return self._stages.micro_batch(rows, clocks)
 
     def _kept(self) -> State:

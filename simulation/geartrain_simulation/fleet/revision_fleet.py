@@ -27,7 +27,7 @@ from geartrain.wire.envelope import BatchKind
 from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, IngestConfig
 from geartrain_cloud.ingest.content import FRESH_SAID
 from geartrain_cloud.log.part import partition_of
-from geartrain_cloud.log.roster import RosterChannel, RosterDocument
+from geartrain_cloud.log.roster import RosterDocument
 from geartrain_cloud.ports import Entry, EntryKind, LedgerChange
 from geartrain_edge.agent.crossing import NUMBERS, REVISION, Numbers
 from geartrain_edge.agent.session import HELLO
@@ -47,7 +47,7 @@ from geartrain_simulation.fleet.revision_flow import (
 )
 from geartrain_simulation.fleet.troubles import INGEST, LOG_POINTS, SPOOLS, Fault, draw_faults
 from geartrain_simulation.machine.world import Node, Process
-from geartrain_simulation.stores.rosters import RosterBook, SimRoster
+from geartrain_simulation.stores.rosters import RosterBook, SimRoster, document_of
 from geartrain_simulation.stores.segments import Row
 from geartrain_simulation.stores.spools import SpoolBook
 
@@ -132,32 +132,9 @@ class RevisionFleet(Fleet):
 
     def _told(self, config: IngestConfig) -> IngestConfig:
         """Have ingest follow the roster, which knows the first revision."""
-        flow = config.flows[self.flow]
-        devices: dict[str, tuple[str, ...]] = {device.name: (SOURCE,) for device in self.devices}
-        self._document = RosterDocument(
-            self._channels(1),
-            (SOURCE,),
-            devices,
-            join_timeout_s=flow.join_timeout_s,
-            idle_after_s=flow.idle_after_s,
-        )
-        self.roster.put(self.flow, self._document)
+        self._config = config.flows[self.flow]
+        self.roster.put(self.flow, self._document_of(1))
         return replace(config, flows={}, follows_roster=True)
-
-    def _channels(self, number: int) -> dict[str, RosterChannel]:
-        """Those of all revisions up to one: what is gone stays known, since some device may send it yet."""
-        found: dict[str, RosterChannel] = {}
-        texts: dict[str, list[str]] = {}
-        for one in self.versions[:number]:
-            for channel in one.plan.channels:
-                if channel.id in SYSTEM_CHANNELS:
-                    continue
-                text, known = channel.schema.to_json(), texts.setdefault(channel.id, [])
-                former = tuple(other for other in known if other != text)
-                known += [text] if text not in known else []
-                sources = tuple(sorted(channel.sources))
-                found[channel.id] = RosterChannel(sources, channel.schema.schema_id, former)
-        return found
 
     async def _ingest(self, process: Process) -> None:
         config = self._configs.get(process.node.name, self._configs[INGEST])
@@ -221,7 +198,9 @@ class RevisionFleet(Fleet):
 
     def _document_of(self, number: int) -> RosterDocument:
         """What the roster says from a revision on."""
-        return with_fields(self._document, channels=self._channels(number), revision=number)
+        plans = [one.plan for one in self.versions[:number]]
+        names = [device.name for device in self.devices]
+        return with_fields(document_of(plans, self._config, names, SOURCE), revision=number)
 
     def _wait(self, number: int) -> None:
         """Tell the devices once the log has brought the revision, and the data centre has gone over."""
@@ -236,8 +215,7 @@ class RevisionFleet(Fleet):
         self._later_revision(number + 1)
 
     def _is_brought(self, number: int) -> bool:
-        brought, partitions = self.checkers.members.revisions, self._configs[INGEST].partitions
-        return all(brought.get((self.flow, part), 1) >= number for part in range(partitions))
+        return self.checkers.members.have_brought(self.flow, self._configs[INGEST].partitions, number)
 
     def _tell(self, name: str, number: int) -> None:
         """A device hears of a revision; its agent is started again with that, and may die as it goes over."""

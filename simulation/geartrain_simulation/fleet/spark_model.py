@@ -18,7 +18,7 @@ import msgspec
 from geartrain.errors import DiskError
 from geartrain.records.event_time import START_OF_TIME
 from geartrain_cloud.log import reader
-from geartrain_cloud.ports import Entry, QueryProgress, position_key
+from geartrain_cloud.ports import Entry, EntryKind, QueryProgress, position_key
 from geartrain_simulation.checkers import Checkers
 from geartrain_simulation.machine.faults import Faults
 from geartrain_simulation.machine.platter import Platter
@@ -34,6 +34,11 @@ POLL_S = 0.5
 def key_of(entry: Entry) -> str:
     """How positions name the partition of an entry."""
     return position_key(entry.partition)
+
+
+def revision_of(entry: Entry) -> int:
+    """The revision that an entry brings, 0 for none."""
+    return entry.seq if entry.kind is EntryKind.REVISION else 0
 
 
 @dataclass(slots=True)
@@ -149,10 +154,16 @@ class SparkModel:
         for entries in self._ledger.entries.values():
             key = key_of(entries[-1])
             after = last.get(key, 0)
-            extents = ((one.number, one.count, 0, one.channel) for one in entries[max(after - 1, 0) :])
-            end = planned[key] = reader.end_of(extents, after, self._rows_max)
+            extents = (
+                (one.number, one.count, revision_of(one), one.channel) for one in entries[max(after - 1, 0) :]
+            )
+            end = planned[key] = reader.end_of(extents, after, self._rows_max, self._revision(last))
             self._check_clocks(key, entries[end - 1].clocks)
         return planned
+
+    def _revision(self, starts: Positions) -> int:
+        """That which runs behind these positions, 0 where the query goes over to none."""
+        return 0
 
     def _check_clocks(self, key: str, clocks: Mapping[str, int]) -> None:
         for source, before in self.checkpoint.clocks.get(key, {}).items():

@@ -8,6 +8,7 @@ from geartrain_simulation.mutants.of_claims import OF_CLAIMS
 from geartrain_simulation.mutants.of_clock import OF_CLOCK
 from geartrain_simulation.mutants.of_crossings import OF_CROSSINGS
 from geartrain_simulation.mutants.of_down import OF_DOWN
+from geartrain_simulation.mutants.of_dropping import OF_DROPPING
 from geartrain_simulation.mutants.of_ingest import OF_INGEST
 from geartrain_simulation.mutants.of_lanes import OF_LANES
 from geartrain_simulation.mutants.of_leaving import OF_LEAVING
@@ -33,6 +34,7 @@ MUTANTS = {
         *OF_CROSSINGS,
         *OF_LEAVING,
         *OF_CLAIMS,
+        *OF_DROPPING,
         *OF_REVISIONS,
         *OF_WELCOMES,
         *OF_SOURCES,

@@ -6,15 +6,39 @@ instance has come to is what a document may be. A read may take its time, fail, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from random import Random
 
 import msgspec
 
 from geartrain.errors import LedgerError
-from geartrain_cloud.log.roster import RosterDocument, RosterRow
+from geartrain.planning import Plan
+from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, FlowConfig
+from geartrain_cloud.log.roster import RosterChannel, RosterDocument, RosterRow
 from geartrain_simulation.machine.faults import Faults
 from geartrain_simulation.machine.world import Process
+
+
+def document_of(
+    plans: Sequence[Plan], flow: FlowConfig, devices: Collection[str], source: str
+) -> RosterDocument:
+    """What the roster says of a flow of one source, which all of its devices have. plans: those of all its
+    revisions up to now, since some device may still send what is gone; flow: as ingest is told of it at once.
+    """
+    found, texts = dict[str, RosterChannel](), dict[str, list[str]]()
+    for plan in plans:
+        for channel in plan.channels:
+            if channel.id in SYSTEM_CHANNELS:
+                continue
+            text, known = channel.schema.to_json(), texts.setdefault(channel.id, [])
+            former = tuple(other for other in known if other != text)
+            known += [text] if text not in known else []
+            sources = tuple(sorted(channel.sources))
+            found[channel.id] = RosterChannel(sources, channel.schema.schema_id, former)
+    has: dict[str, tuple[str, ...]] = dict.fromkeys(devices, (source,))
+    return RosterDocument(
+        found, (source,), has, join_timeout_s=flow.join_timeout_s, idle_after_s=flow.idle_after_s
+    )
 
 
 class RosterBook:
