@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 from msgspec.structs import replace
@@ -25,7 +26,9 @@ from geartrain.planning.mixed import make_mixed_plan
 from geartrain.planning.plan import claim_channel, given_channel, state_channel
 from geartrain.records.batch import Batch
 from geartrain.records.event_time import END_OF_TIME
+from geartrain.records.keys import encode_key
 from geartrain.state.claims import HAS
+from geartrain.state.moving import NOT_TAKEN_IN, StateCell
 from geartrain.testing import SeededRandomness, TestingSource
 from geartrain.wire.envelope import Envelope, Header
 from geartrain_cloud.downlink.outbox import SqliteOutbox
@@ -80,6 +83,8 @@ class Cloud:
     read: int = 0
     micro_batches: int = 0
     sums: list[Any] = field(default_factory=list)
+    letters: list[Any] = field(default_factory=list)
+    """Dead letters of the stages: step, reason and raw value."""
     deaf: bool = False
     """Whether claims are not read."""
     more: tuple[str, ...] = ()
@@ -117,6 +122,7 @@ class Cloud:
         found = self.stages.micro_batch(rows, now)
         for batch in found.get("sums", ()):
             self.sums += records_of([batch])
+        self.letters += records_of(found.get(DEAD_LETTERS, ()))
         self.micro_batches += 1
         given = {GIVEN: found.get(GIVEN, [])}
         self.writer.write(HOSTED, 40 + self.micro_batches, {"0": self.read}, given)
@@ -399,9 +405,36 @@ def test_a_device_does_not_take_what_has_begun_empty_with_a_later_revision(tmp_p
     check_anew(world, before)
 
 
+def test_state_on_its_way_up_as_its_step_begins_empty_is_set_aside(tmp_path: Path) -> None:
+    """The device has crossed without the step, and the data centre is past the revision as the cells come."""
+    world, path = cloud_of(tmp_path), tmp_path / "spool.sqlite"
+    first = replace(HELD, revision=1)
+    for plan, read in ((world.cloud, ROWS // 3), (world.edge, 2 * ROWS // 3)):
+        agent = agent_of(plan, path, world.broker, first)
+        run(beside(world, agent, until_read=read, drains=True))
+    leaving = MortalSpool(path, 1, after=True)
+    with pytest.raises(KilledError):
+        run(beside(world, agent_of(world.cloud, leaving, world.broker, first)))
+    assert len(world.ingest.crossings) == 1
+    before = begins_empty(world, 2)
+    assert run(beside(world, agent_of(world.cloud, path, world.broker, first)))
+    assert len(world.ingest.crossings) == 2
+    check_anew(world, before)
+    kept = {(sensor, count): level for sensor, count, level in due()}
+    found = {}
+    why = f"{NOT_TAKEN_IN}step 'totals' has begun empty with revision 2, and revision 1 has kept this"
+    aside = [raw for step, reason, raw in world.letters if (step, reason) == ("totals", why)]
+    for raw in aside:
+        cell = msgspec.json.decode(raw, type=StateCell)
+        found[cell.key] = msgspec.msgpack.decode(cell.cell[8:])
+    assert len(aside) == len(found) == 3
+    assert found == {encode_key(s): {"count": n, "level": kept[s, n]} for s, n in before.items()}
+
+
 @pytest.mark.parametrize(
     "check_of",
     [
+        test_state_on_its_way_up_as_its_step_begins_empty_is_set_aside,
         test_what_came_behind_the_revision_that_had_it_begin_empty_stays,
         test_a_device_does_not_take_what_has_begun_empty_with_a_later_revision,
     ],
