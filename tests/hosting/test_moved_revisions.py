@@ -16,14 +16,17 @@ from tests.hosting.moved_revisions import check_flow
 from tests.reference.moved_revisions import Stands
 
 FLOWS = 10
+REFUSES = 91
+"""A flow of which cells that leave a device as their step begins empty are refused."""
 
 
 def test_moves_and_revisions_in_one_run_give_what_the_reference_gives(tmp_path: Path) -> None:
     seen = Counter[str]()
-    for number in range(FLOWS):
+    for number in (*range(FLOWS), REFUSES):
         check_flow(tmp_path / str(number), number, 1, seen)
     assert seen["flows"] > FLOWS // 2, seen
-    for what in ("taken", "left", "gone over", "replaced kept", "replaced dropped", "amid a claim"):
+    happened = ("taken", "left", "gone over", "replaced kept", "replaced dropped", "amid a claim")
+    for what in (*happened, "cells refused"):
         assert seen[what], (what, seen)
 
 
@@ -54,7 +57,7 @@ def claims_come_to_nothing(patch: pytest.MonkeyPatch) -> None:
 FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     a_device_keeps_what_a_revision_drops: 20,
     a_device_goes_on_with_state_as_it_was: 24,
-    what_a_revision_drops_comes_in_all_the_same: 91,
+    what_a_revision_drops_comes_in_all_the_same: REFUSES,
     devices_go_over_with_the_log: 1,
     no_cells_are_ahead_of_the_log: 25,
     claims_come_to_nothing: 45,
