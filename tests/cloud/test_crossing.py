@@ -238,3 +238,27 @@ def test_a_new_epoch_of_a_spool_that_has_never_claimed_says_so_where_devices_cla
     assert [(e.kind, e.channel) for e in found] == [rows, *([] if claimed else [unsaid]), rows]
     assert (claims_lost(found) is None) == claimed
     assert reader.counters().get("losses", 0) == 0
+
+
+def test_it_says_so_after_a_restart_behind_a_fresh_spool_as_well(tmp_path: Path) -> None:
+    plain = make_config(tmp_path)
+    flow = replace(plain.flows[FLOW], channels={**plain.flows[FLOW].channels, CLAIMS: ("quotes",)})
+    config = replace(plain, flows={FLOW: flow})
+    first, fresh, later = (TestDevice(epoch=f"epoch--{number}".encode()) for number in (1, 2, 3))
+    later.crossing = 1
+
+    async def story() -> LogReader:
+        async with running(config) as world, asyncio.timeout(PATIENCE_S):
+            world.net.deliver(first.topic, first.hello(1, "quotes"), first.schemas())
+            await world.net.acked(first)
+            world.net.deliver(fresh.topic, fresh.hello(2, "quotes"), fresh.schemas())
+            await world.net.acked(fresh)
+            world.net.deliver(later.topic, later.hello(3))
+            await world.net.until(lambda: later.epoch in (w.epoch for w in world.net.welcomes(later)))
+        async with running(config) as world, asyncio.timeout(PATIENCE_S):
+            world.net.deliver(later.topic, later.schemas())
+            await world.net.acked(later)
+        return world.reader
+
+    found = asyncio.run(story()).entries(FLOW, "0", 0, 99)
+    assert [e.epoch for e in found if e.kind is EntryKind.LOSS][-1:] == [later.epoch]

@@ -283,10 +283,9 @@ class Content:
     ) -> None:
         """Log that a spool knows of no claim, which its first batch in a new epoch shows: what the device was
         given for one goes on in the cloud. A spool that knows of one says so itself, in the channel that it
-        announces then; the entry of a fresh one has said it before.
+        announces then.
         """
-        is_first = header.seq == 1 and cursor.ordinal > 1 and not stream.is_fresh
-        if not is_first or not announced or CLAIMS in announced:
+        if header.seq != 1 or cursor.ordinal == 1 or not announced or CLAIMS in announced:
             return
         if CLAIMS in self._flows[stream.flow].channels:
             detail = "the spool knows of no claim: what the device was given goes on in the cloud"
