@@ -13,6 +13,7 @@ from geartrain.control.codec import decode_state
 from geartrain.control.states import INSTALLED_PROGRAM, Reported, state_digest
 from geartrain_cloud.control.agents import standing_of
 from geartrain_cloud.control.lane_store import StoreOfLane
+from geartrain_cloud.control_store.database import VERSION
 from geartrain_cloud.control_store.errors import NotFoundError, StoreError
 from geartrain_cloud.control_store.store import ControlStore
 
@@ -138,8 +139,8 @@ def test_a_store_of_the_format_before_is_brought_to_this_one(tmp_path: Path) -> 
         kept = ("retain_s", "retain_bytes", "retain_tables_s")
         for column in ("revision", "drops", "made_us", "cut_rules", "slots", *kept):
             database.execute(f"ALTER TABLE instances DROP COLUMN {column}")
-        for table in ("assignments", "reports"):
-            database.execute(f"ALTER TABLE {table} DROP COLUMN cut")
+        for table, column in (("assignments", "cut"), ("reports", "cut"), ("reports", "revision")):
+            database.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         database.execute("PRAGMA user_version = 1")
     database.close()
     store = ControlStore(path, lambda: 2)
@@ -150,5 +151,5 @@ def test_a_store_of_the_format_before_is_brought_to_this_one(tmp_path: Path) -> 
         assert database.execute("SELECT sql FROM sqlite_schema ORDER BY name").fetchall() == tables
         database.execute("PRAGMA user_version = 99")
     database.close()
-    with pytest.raises(StoreError, match="has layout 99, and this version of Geartrain knows 12"):
+    with pytest.raises(StoreError, match=f"has layout 99, and this version of Geartrain knows {VERSION}"):
         ControlStore(path, lambda: 3)
