@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -304,6 +305,37 @@ def test_files_of_history_are_named_where_they_come_back_to(tmp_path: Path, stat
         assert (one.options["readings"], one.device_options["d1"]["readings"]) == (moved, moved)
     assert (new.histories / name).read_text() == "time,value\n"
     store.close()
+
+
+def test_files_of_history_are_named_where_a_moved_folder_is_and_devices_are_told(
+    tmp_path: Path, state: Path
+) -> None:
+    """Those that somebody else has named stay where they are, and an unmoved folder changes nothing."""
+    places, name, others = PlatformPlaces(state), f"{'0' * 64}.csv", str(tmp_path / "elsewhere" / "mine.csv")
+
+    def past(folder: Path) -> dict[str, Any]:
+        return {"history": {"files": [str(folder / name), others], "time": "time"}}
+
+    store = ControlStore(places.control, now_us)
+    own = {"d1": {"readings": past(places.histories)}}
+    asked = Submission("heat", "heat:flow", "auto", "all", device_options=own)
+    instance = store.apps.submit(asked, OUTLINE)
+    store.apps.enter("heat.1", State.RUNNING)
+    store.apps.plan("heat", replace(planned(instance, "b"), device_options=own))
+    serial = store.devices.get("d1").serial
+    store.find_histories(places.histories)
+    assert (store.devices.get("d1").serial, store.apps.newest("heat").device_options) == (serial, own)
+    store.close()
+    new = PlatformPlaces(state.rename(tmp_path / "moved"))
+    with closing(ControlStore(new.control, now_us)) as store:
+        for told in (serial + 1, serial + 1):  # once, whatever starts again
+            store.find_histories(new.histories)
+            running = store.apps.newest("heat")
+            following = store.revisions.next_of(running)
+            assert following is not None
+            for one in (running, following):
+                assert one.device_options == {"d1": {"readings": past(new.histories)}}
+            assert store.devices.get("d1").serial == told
 
 
 def flipped(path: Path, at: int) -> None:

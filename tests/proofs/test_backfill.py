@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+import signal
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,8 +18,8 @@ import pytest
 
 from tests.control.platform_client import Client, client_of
 from tests.proofs.test_open_platform import running
-from tests.proofs.test_platform import gear, kill, until_ended
-from tests.supervisor.test_up import platform
+from tests.proofs.test_platform import gear, kill, until, until_ended
+from tests.supervisor.test_up import is_alive, pids, platform
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -159,3 +160,37 @@ def test_history_comes_before_live_records_or_into_a_run_apart(
         assert f"1 row was no record: gear table {run} dead_letters" in again
         assert _table(client, run) == _steps(history)
         assert _table(client, "heat") == expected
+
+
+@pytest.mark.long
+def test_a_device_that_has_read_its_history_goes_on_where_the_state_folder_was_moved_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "heat.py").write_text(FLOW, encoding="utf-8")
+    past, live = _rows(2, "ab", 1), _rows(3, "ab", 3)
+    given = f"--set=readings.path={_write(tmp_path / 'live.csv', live)}", "--set=readings.speed=200"
+    state, moved = tmp_path / "state", tmp_path / "moved"
+    with platform(state) as process:
+        client = client_of(state)
+        gear(state, "submit", "heat:flow", "--devices", "kind=room", "--cut", "cloud", "--no-wait", *given)
+        assert "begins with" in _backfill(state, "d1", "--file", _write(tmp_path / "past.csv", past))
+        gear(state, "device", "add", "d1", "--local", "--label", "kind=room")
+
+        def held() -> int:
+            status, found = client.ask("GET", "/apps/heat/tables")
+            tables = found["items"] if status == 200 else ()  # they are being made
+            return sum(table["rows"] for table in tables if table["name"] == "steps")
+
+        until(lambda: held() > len(past), "what comes behind the history, for 120 s")
+        assert held() < len(past) + len(live)
+        there = pids(state)
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+        until(lambda: not any(is_alive(pid) for pid in there.values()), "the end of all")
+    state.rename(moved)
+    with platform(moved):
+        client = client_of(moved)
+        until_ended(client, "heat")
+        assert _table(client, "heat") == _steps(past, live)
+        assert client.get("/apps/heat/tables/dead_letters")["rows"] == []

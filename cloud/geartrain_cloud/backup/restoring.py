@@ -11,20 +11,23 @@ import os
 import shutil
 import tarfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
 from geartrain.adapters.file_lock import locked
 from geartrain.adapters.files import fsync_path, make_private_folder, write_durable
+from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain_cloud.backup.errors import BackupError
 from geartrain_cloud.backup.manifest import MANIFEST, MANIFEST_BYTES_MAX, Kept, Manifest, decode_manifest
 from geartrain_cloud.backup.moment import Notice
-from geartrain_cloud.backup.relocation import move_histories
 from geartrain_cloud.backup.target import copied, open_private
+from geartrain_cloud.control_store.histories import move_histories
 from geartrain_cloud.platform.places import RESTORING, PlatformPlaces
 from geartrain_cloud.spark.schema_paths import is_bound, rebound
+
+_BUSY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,12 @@ def _fill(source: Source, manifest: Manifest, backup: Path, state: Path, notice:
             write_durable(goal, rebound(kept.name, goal.read_bytes(), state))
     control = PlatformPlaces(state).control
     if control.is_file():
-        move_histories(control, state)
+        with (
+            translated(BackupError, f"the control store {control}"),
+            closing(open_to_write(control, busy_s=_BUSY_S)) as database,
+            transaction(database),
+        ):
+            move_histories(database, PlatformPlaces(state).histories)
     for folder in [path for path in state.rglob("*") if path.is_dir()]:
         fsync_path(folder)
     fsync_path(state)

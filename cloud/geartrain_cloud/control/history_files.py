@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -18,12 +17,12 @@ from pathlib import Path
 from geartrain.adapters.files import make_private_folder
 from geartrain.operators.source import HISTORY
 from geartrain_cloud.control_store.errors import ConflictError, InvalidError, StoreError
+from geartrain_cloud.control_store.histories import FILE_NAME
 from geartrain_cloud.control_store.model import Instance
 
 PIECE_BYTES_MAX = 2 << 20
 FREE_BYTES = 1 << 30
 """Of the disk that stay free."""
-_NAME = re.compile(r"[0-9a-f]{64}\.((csv|jsonl)(\.gz)?|parquet)")
 _PARQUET, _LINES = ".parquet", ".jsonl"
 
 
@@ -43,7 +42,7 @@ class HistoryFiles:
 
     def brought(self, name: str) -> Path:
         """Where a whole file of this name is as it came, or would be; raises as `path`."""
-        if not _NAME.fullmatch(name):
+        if not FILE_NAME.fullmatch(name):
             raise InvalidError(
                 "a history is named by the SHA-256 of its file, and .csv, .jsonl or .parquet, or .gz behind "
                 "one of the first two"
@@ -113,7 +112,7 @@ class HistoryFiles:
     def remove(self, paths: Collection[str]) -> None:
         """Remove these files, which no app names any more; what cannot be removed goes with a later purge."""
         for name in {Path(path).name for path in paths}:
-            if _NAME.fullmatch(name):
+            if FILE_NAME.fullmatch(name):
                 with suppress(OSError):
                     (self._folder / name).unlink(missing_ok=True)
 

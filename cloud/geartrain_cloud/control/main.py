@@ -248,8 +248,10 @@ def _renewing(
 def _backfills(
     store: ControlStore, updates: Updates, config: PlatformConfig, changed: Callable[[], None]
 ) -> Backfills:
-    """What takes history for apps."""
-    return Backfills(store, updates, HistoryFiles(config.places.histories), changed, is_open=config.is_open)
+    """What takes history for apps; what was taken before is named where it lies now."""
+    folder = config.places.histories
+    store.find_histories(folder)
+    return Backfills(store, updates, HistoryFiles(folder), changed, is_open=config.is_open)
 
 
 def _secrets(

@@ -18,6 +18,7 @@ from geartrain_cloud.control_store.database import ControlDatabase
 from geartrain_cloud.control_store.desired import Desired
 from geartrain_cloud.control_store.devices import Devices
 from geartrain_cloud.control_store.events import Events
+from geartrain_cloud.control_store.histories import move_histories
 from geartrain_cloud.control_store.idempotency import Answers
 from geartrain_cloud.control_store.programs import Programs
 from geartrain_cloud.control_store.purges import Purges
@@ -48,6 +49,14 @@ class ControlStore:
         self.secrets = Secrets(self.database, self.desired, self.reports, key, now_us)
         own = (self.devices, self.desired, self.reports, self.revisions, self.cut_changes)
         self.apps = Apps(self.database, *own, now_us)
+
+    def find_histories(self, folder: Path) -> None:
+        """Name files of history where they lie, in `folder`, and have devices told where that is not where
+        they lay. Raises `StoreError`.
+        """
+        with self.database.change() as database:
+            for instance in sorted(move_histories(database, folder)):
+                self.desired.tell_again(instance)
 
     def close(self) -> None:
         """Let the file go."""
