@@ -24,7 +24,10 @@ from msgspec.structs import replace
 from geartrain.adapters.files import write_durable, write_private
 from geartrain.adapters.sqlite import open_to_write, transaction
 from geartrain.errors import ConfigError
+from geartrain.schema import Field, FieldType, Schema
+from geartrain.sinks import DeltaTable, ParquetTable
 from geartrain_cloud.backup.contents import Contents
+from geartrain_cloud.backup.elsewhere import check_elsewhere
 from geartrain_cloud.backup.errors import BackupError
 from geartrain_cloud.backup.manifest import MANIFEST
 from geartrain_cloud.backup.moment import moment_of
@@ -36,14 +39,19 @@ from geartrain_cloud.control_store.model import State, Submission
 from geartrain_cloud.control_store.purges import Purge
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.errors import StateError
+from geartrain_cloud.hosting.places import HostPlaces
+from geartrain_cloud.hosting.prepared import Prepared, SinkSaid, put_prepared
+from geartrain_cloud.hosting.versions import Versions
 from geartrain_cloud.log.opening import take_ledger
 from geartrain_cloud.platform.config import read_platform
 from geartrain_cloud.platform.held_files import FROZEN, erasable_files
 from geartrain_cloud.platform.places import RESTORING, PlatformPlaces
 from geartrain_cloud.platform.runs import serve_run
+from geartrain_cloud.sinks.opening import SinkPlace
 from geartrain_cloud.spark.schema_paths import rebind
 from tests.control.test_reconciler import OUTLINE
 from tests.control.test_revisions import planned
+from tests.hosting.test_group import version
 
 NOW_US = 1_700_000_000_000_000
 SEGMENT = "segments/heat.1/readings/p0/000000000001-1.arrow"
@@ -459,6 +467,23 @@ def test_tables_elsewhere_are_refused_while_the_host_runs_and_named_when_it_does
     made = back_up(state, tmp_path / "copy", now_us)
     assert made.elsewhere == (
         "tables of heat.1 are in PostgreSQL: copy that before the platform is started again",
+    )
+
+
+@pytest.mark.parametrize("kind", [ParquetTable, DeltaTable])
+def test_tables_in_a_folder_elsewhere_are_named(
+    tmp_path: Path, state: Path, kind: type[ParquetTable | DeltaTable]
+) -> None:
+    host = HostPlaces(PlatformPlaces(state).spark)
+    hosted = version(1)
+    (flow,) = hosted.flows.values()
+    schema = Schema("Reading", (Field("celsius", FieldType.FLOAT64),))
+    sinks = kind("far", folder=str(tmp_path / "far")), kind("near"), kind("in", folder=str(state / "in"))
+    said = tuple(SinkSaid.of(SinkPlace(sink.name, sink, schema)) for sink in sinks)
+    put_prepared(host.plans, Prepared(flow.plan, flow.code, 1, (), (), said))
+    Versions(host.group("all").versions).publish(hosted)
+    assert check_elsewhere(state) == (
+        f"sink far of stone.1 writes to {tmp_path / 'far'}: copy that before the platform is started again",
     )
 
 

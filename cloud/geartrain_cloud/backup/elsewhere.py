@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from geartrain.adapters.file_lock import is_held
-from geartrain.declarations.cloud_sink import ParquetTable, PostgresTable
+from geartrain.declarations.cloud_sink import DeltaTable, ParquetTable, PostgresTable
 from geartrain_cloud.backup.contents import Contents
 from geartrain_cloud.backup.errors import BackupError
 from geartrain_cloud.hosting.errors import HostError
@@ -51,12 +51,12 @@ def _sinks(state: Path) -> list[str]:
                     place = sink.place().sink
                     if isinstance(place, PostgresTable):
                         said.add(f"sink {sink.id} of {hosted.flow} writes to PostgreSQL")
-                    if isinstance(place, ParquetTable) and _is_outside(place, state):
+                    if isinstance(place, ParquetTable | DeltaTable) and _is_outside(place, state):
                         said.add(f"sink {sink.id} of {hosted.flow} writes to {place.folder}")
         except HostError as error:
             raise BackupError(f"what is hosted cannot be read: {error}") from None
     return sorted(said)
 
 
-def _is_outside(table: ParquetTable, state: Path) -> bool:
+def _is_outside(table: ParquetTable | DeltaTable, state: Path) -> bool:
     return bool(table.folder) and state not in Path(table.folder).absolute().parents
