@@ -23,6 +23,7 @@ from geartrain_cloud.platform.runs import runs_with_tables, served_run, tables_o
 from geartrain_cloud.sinks import app_tables
 from geartrain_cloud.sinks.app_tables import AppTables
 from geartrain_cloud.sinks.parquet_form import read_table
+from geartrain_cloud.sinks.tables import rows
 from tests.hosting.hosted import Hosting, Wanted
 
 
@@ -49,6 +50,26 @@ sums.sink("each", Table("each_sum"))
 sums.sink("last", Table("last_sum", key=("sensor",)))
 sums.sink("lake", ParquetTable("lake"))
 sums.sink("delta", DeltaTable("sums"))
+"""
+
+
+REVISIONS = """
+from geartrain import Flow, Table
+from geartrain.sinks import ParquetTable
+from geartrain.testing import TestingSource
+from mill.flows import Reading
+
+
+def make(with_lake):
+    flow = Flow("lakes")
+    readings = flow.source("readings", TestingSource[Reading](), out=Reading, partitioned_by="sensor")
+    readings.sink("kept", Table("kept"))
+    if with_lake:
+        readings.sink("lake", ParquetTable("lake"))
+    return flow
+
+
+plain, lake = make(False), make(True)
 """
 
 
@@ -205,6 +226,52 @@ def test_files_beside_the_tables_are_made_anew_and_the_former_ones_go_whatever_i
         log.assert_tables(tables_of_run(app.first, 2))
         assert_files(2)
         assert [path.name for path in parent.iterdir() if path.is_dir()] == ["run-2"]
+    finally:
+        hosting.close()
+        wanted.close()
+
+
+def test_files_that_came_with_a_revision_come_with_it_in_a_replay(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = Wanted(tmp_path, monkeypatch)
+    (wanted.package / "mill" / "lakes.py").write_text(REVISIONS)
+    log = wanted.add("stone.1", 0, flow="mill.lakes:plain", drops=[], follows=0)
+    log.append(100)
+    wanted.write()
+    app = AppTables(wanted.tables("stone.1"))
+
+    def assert_rows() -> None:
+        kept = [(reading.sensor, reading.value) for reading, *_ in log.records]
+        (lake,) = app.folders()
+        held = read_table(lake)
+        assert sorted(zip(*(held[name].to_pylist() for name in ("sensor", "value")), strict=True)) == sorted(
+            kept[100:]
+        )
+        found = rows(tables_of_run(app.first, app.served), "kept", canonical=True)
+        assert [tuple(row.values()) for row in found] == kept
+
+    hosting = Hosting(spark, wanted)
+    try:
+        hosting.through("stone.1")
+        assert app.folders() == []
+        flow = wanted.flows["stone.1"]
+        former = {name: flow[name] for name in ("flow", "cut", "drops", "follows")}
+        flow |= {"flow": "mill.lakes:lake", "revision": 2, "former": [former]}
+        wanted.write()
+        hosting.until(lambda: wanted.status("stone.1")["prepared"] == 2)
+        log.writer.revise(2)
+        log.append(50)
+        hosting.through("stone.1")
+        assert_rows()
+        flow["run"] = 2
+        wanted.write()
+        hosting.until(lambda: runs_with_tables(app.first) == {2})
+        assert app.folders() == [app.first.parent / "run-2" / "lake.parquet"]
+        assert_rows()
+        log.append(30)
+        hosting.through("stone.1")
+        assert_rows()
     finally:
         hosting.close()
         wanted.close()
