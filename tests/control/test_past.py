@@ -157,7 +157,7 @@ def test_a_log_that_has_lost_its_beginning_is_refused(asked: Asked, tmp_path: Pa
 def test_an_app_whose_sink_two_runs_cannot_share_is_not_replayed(
     asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(updating, "other_sinks", lambda _: iter([("hook", "WebhookSink")]))
+    monkeypatch.setattr(updating, "other_sinks", lambda _: [("hook", "WebhookSink")])
     status, answer = asked.replay()
     assert status == 409
     assert "app heat cannot be replayed: sink 'hook' is a WebhookSink" in answer["error"]["sentence"]

@@ -107,7 +107,7 @@ def test_labels_of_slots_are_never_given_out_twice() -> None:
 
 
 DOWN = DownSaid("commands", derive(Reading).to_json(), is_timed=False)
-POSTGRES = SinkSaid("readings", "PostgresTable", {}, derive(Reading).to_json())
+POSTGRES = SinkSaid("readings", "PostgresTable", {"name": "readings"}, derive(Reading).to_json())
 
 
 @pytest.mark.parametrize(
