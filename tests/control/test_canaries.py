@@ -634,7 +634,7 @@ def test_the_devices_of_a_canary_are_compared_by_what_they_send() -> None:
 def test_other_code_for_an_app_that_has_ended_is_refused_in_a_dry_run_too(world: World) -> None:
     assert world.update("plain", "b", dry_run=True)[1]["refusals"] == []
     world.store.apps.enter("heat.1", State.ENDED, "")
-    says = "it is ended: only one that is to run is updated"
+    says = "it is ended: only an app that is to run is updated"
     assert world.update("plain", "b", dry_run=True)[1]["refusals"] == [says]
     assert world.refusal("plain").endswith(says)
     assert world.update("calm", "b", dry_run=True)[1]["refusals"] == [

@@ -452,7 +452,9 @@ def test_what_stands_in_the_way_is_said_and_nothing_changes(tmp_path: Path) -> N
     world.store.apps.enter("heat.1", State.FAILED, "it raised")
     assert "gear resume it first" in world.refusal("cut", cut="high", devices="d2")
     world.store.apps.enter("heat.1", State.ENDED, "")
-    assert world.refusal("cut", cut="high") == "app heat is ended: only one that is to run is cut anew"
+    assert (
+        world.refusal("cut", cut="high") == "app heat is ended: only an app that is to run gets another cut"
+    )
     assert world.store.desired.cuts("heat.1") == dict.fromkeys(("away", "d1", "d2"), "")
     world.store.close()
 

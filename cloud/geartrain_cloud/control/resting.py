@@ -12,7 +12,7 @@ from geartrain_cloud.control_store.model import Instance, State
 
 def at_end(instance: Instance) -> list[str]:
     """Why an app goes on with no other code, a sentence; none where it may."""
-    return [] if instance.is_to_run else [f"it is {instance.state}: only one that is to run is updated"]
+    return [] if instance.is_to_run else [f"it is {instance.state}: only an app that is to run is updated"]
 
 
 def under_way(instance: Instance, host: HostReport, *, passes: bool = False) -> list[str]:

@@ -42,7 +42,9 @@ INSTANCES_MAX = 10_000
 def check_is_to_run(instance: Instance) -> None:
     """Raise `ConflictError` for an app whose devices get no other cuts any more."""
     if not instance.is_to_run:
-        raise ConflictError(f"app {instance.name} is {instance.state}: only one that is to run is cut anew")
+        raise ConflictError(
+            f"app {instance.name} is {instance.state}: only an app that is to run gets another cut"
+        )
 
 
 def in_the_way(name: str) -> str:
@@ -288,7 +290,7 @@ class Apps:
         with self._database.change() as database:
             found = self.newest(name)
             if found.instance != instance or not found.is_to_run:
-                raise ConflictError(f"app {name} is {found.state}: only one that is to run is updated")
+                raise ConflictError(f"app {name} is {found.state}: only an app that is to run is updated")
             self._check_whole(found)
             if found.revision != known.revision:
                 raise ConflictError(f"app {name} has had another update meanwhile: look, and ask again")
