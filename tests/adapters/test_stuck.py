@@ -22,10 +22,10 @@ def test_a_call_that_does_not_come_back_is_named_with_its_line() -> None:
         said.append(line)
         heard.set()
 
-    with StuckWatch({"tests"}, say, after_s=0.01, step=lambda: "slow"):
+    with StuckWatch({"tests"}, say, after_s=0.1, step=lambda: "slow"):
         stays_until(heard)
     line = stays_until.__code__.co_firstlineno + 1
-    assert said[0] == f"for 0.01 s step 'slow' has not come back from stays_until ({__file__}, line {line})"
+    assert said[0] == f"for 0.1 s step 'slow' has not come back from stays_until ({__file__}, line {line})"
     assert len(said) == 1  # for one beat it is said once
 
 
@@ -37,10 +37,10 @@ def test_no_more_is_said_than_the_bound() -> None:
         said.append(line)
         heard.set()
 
-    with StuckWatch({"tests"}, say, after_s=0.01, times_max=1) as watch:
+    with StuckWatch({"tests"}, say, after_s=0.1, times_max=1) as watch:
         stays_until(heard)
         watch.beat()  # from here on it would be said again
-        threading.Timer(0.2, over.set).start()
+        threading.Timer(0.4, over.set).start()
         stays_until(over)
     assert len(said) == 1
 
