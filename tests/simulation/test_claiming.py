@@ -36,6 +36,12 @@ def test_what_is_too_large_to_come_is_claimed_once_in_each_life() -> None:
     assert all(one["claims_too_large"] and not one["cells_taken"] for one in found)
 
 
+def test_what_had_arrived_of_a_commit_whose_rest_was_lost_with_its_spool_comes_twice() -> None:
+    result = run_seed(910_281, "claiming")
+    assert result.is_good, f"{result.rule}: {result.detail}"
+    assert result.counters["come_twice"]
+
+
 class Quiet(ClaimingFleet):
     """One in which nothing goes wrong but that agents are stopped, and that a node dies at one point."""
 

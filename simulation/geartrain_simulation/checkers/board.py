@@ -12,11 +12,11 @@ from typing import NoReturn
 import msgspec
 
 from geartrain.errors import DiskError
-from geartrain.ports import SpoolCommit, SpooledBatch
+from geartrain.ports import SplitProgress, SpoolCommit, SpooledBatch
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.ingest import Ingest
-from geartrain_cloud.ports import Entry, EntryKind, LedgerChange
+from geartrain_cloud.ports import AckCursor, Entry, EntryKind, LedgerChange
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.agent.status import AgentStatus
 from geartrain_edge.settings import AgentSettings
@@ -66,6 +66,8 @@ class Checkers:
         self.births = Births(self.breach)
         self._remembered: dict[tuple[str, int, int], list[LoggedRow]] | None = None
         self._every_step = every_step
+        self.opened: dict[bytes, Mapping[tuple[str, str], SplitProgress]] = {}
+        """By epoch, how far its device had come as ingest opened it."""
         self.stands = set[str]()
         """Sources whose clocks need not end: nothing reads them any more, and a device that never had
         them says nothing of them.
@@ -158,12 +160,17 @@ class Checkers:
             self.members.committed(change)
             self.clocks.committed(change)
             for cursor in change.cursors:
-                if not cursor.seq and (accepted := self._accepted.get((cursor.device, cursor.flow))):
-                    accepted.opened(cursor.epoch, cursor.positions)
+                if not cursor.seq:
+                    self._opened(cursor)
             self.caps.check()
         if self._remembered is not None:
             rows = {_place(entry): self.rows_of(entry) for entry in change.entries if entry.segment}
             self._remembered.update(rows)
+
+    def _opened(self, cursor: AckCursor) -> None:
+        self.opened.setdefault(cursor.epoch, cursor.positions)
+        if accepted := self._accepted.get((cursor.device, cursor.flow)):
+            accepted.opened(cursor.epoch, cursor.positions)
 
     # At the end
 

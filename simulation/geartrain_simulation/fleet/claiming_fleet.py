@@ -3,8 +3,9 @@
 Beside the usual worlds, with their kills, losses of power, new epochs, full disks, packets lost, doubled and
 late. Each life of an agent runs the totals of its sensors, or leaves them to the host, which may die between
 any two steps as its downlink may. Around claims spools are lost or set back, and the outbox is lost. Rules:
-the tables of the host are, byte for byte, those of the flow whose totals never moved. No policy of a full
-spool gives up a claim.
+the tables of the host are, byte for byte, those of the flow whose totals never moved. Twice comes what the
+log has of a commit of which the rest was lost with its spool, and nothing else. No policy of a full spool
+gives up a claim.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from geartrain.revision import Revision
 from geartrain.state.claims import ASKS, HAS
 from geartrain_cloud.downlink.downlink import Downlink
 from geartrain_cloud.downlink.sender import SenderSettings
+from geartrain_cloud.ingest.content import FRESH_SAID
+from geartrain_cloud.ports import EntryKind
 from geartrain_edge.agent.crossing import CLAIM, NUMBERS, REVISION, LastClaim, Numbers
 from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_simulation.fleet.claiming_flow import (
@@ -50,6 +53,7 @@ from geartrain_simulation.machine.net import SimNet
 from geartrain_simulation.machine.randomness import SimRandomness
 from geartrain_simulation.machine.world import Node, Process, StoppedError
 from geartrain_simulation.stores.outboxes import OutboxBook, SimOutboxStore
+from geartrain_simulation.stores.segments import Row
 from geartrain_simulation.stores.spools import SpoolBook, record_of
 
 DOWNLINK = "downlink"
@@ -258,6 +262,7 @@ class ClaimingFleet(CutsFleet):
             self._check_tables()
         counters = {**outcome.counters, "cells_given": self.host.cells_given}
         counters["next_code"] = self.host.over >= 0
+        counters["come_twice"] = self._come_twice().total()
         counters |= {f"spools {what}": count for what, count in self.befallen.items()}
         for what in ("cells_taken", "claims_too_large"):
             counters[what] = sum(book.counters.get(what, 0) for book in self.spools.values())
@@ -284,8 +289,23 @@ class ClaimingFleet(CutsFleet):
                 detail = f"{device.name}: {len(rows)} rows of {channel} came below the clock: {rows[:1]}"
                 self.checkers.breach("in time", detail)
 
+    def _come_twice(self) -> Counter[tuple[str, int]]:
+        """The readings of commits that had arrived in part when their spools were lost, by their origins: how
+        far a commit has come stands in its last batch.
+        """
+        twice, sent = Counter[tuple[str, int]](), dict[str, list[Row]]()
+        for entry in self.ledger.all_entries():
+            if entry.kind is EntryKind.CROSSING and entry.detail.startswith(FRESH_SAID):
+                stood = {split: at.position for (_, split), at in self.checkers.opened[entry.epoch].items()}
+                rows = sent.pop(entry.device, [])
+                twice.update((row.name, row.number) for row in rows if row.number >= stood.get(row.name, 0))
+            elif entry.channel == READINGS:
+                rows = [one.row for one in self.checkers.rows_of(entry)]
+                sent.setdefault(entry.device, []).extend(rows)
+        return twice
+
     def _check_tables(self) -> None:
-        due = undisturbed(self.plans[CLOUD], self._source, self.records)
+        due = undisturbed(self.plans[CLOUD], self._source, self.records, self._come_twice())
         for table in TABLES:
             rows = [row for batch in self.host.tables.get(table, ()) for row in rows_of_columns(batch)]
             found = in_order(rows)

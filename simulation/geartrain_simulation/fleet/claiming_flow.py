@@ -97,12 +97,18 @@ def claiming_graph(source: Readings, counting: Callable[[], Task[Reading, Total]
     return flow.graph()
 
 
-def undisturbed(plan: Plan, source: Readings, records: Mapping[str, int]) -> dict[str, list[Row]]:
-    """The rows of each table, sorted, where all steps run in one place and all is read at once."""
+def undisturbed(
+    plan: Plan, source: Readings, records: Mapping[str, int], again: Mapping[tuple[str, int], int]
+) -> dict[str, list[Row]]:
+    """The rows of each table, sorted, where all steps run in one place and all is read at once.
+
+    again: how often readings come once more, by their origins.
+    """
     fragment = Fragment(plan.graph, plan.cloud)
     for device in records:
         for row, reading in records_of(source, device):
-            fragment.feed(READINGS, Batch([reading], [row.time], [row.name], [row.number]))
+            for _ in range(1 + again.get((row.name, row.number), 0)):
+                fragment.feed(READINGS, Batch([reading], [row.time], [row.name], [row.number]))
     fragment.advance(READINGS, END_OF_TIME)
     found: dict[str, list[Row]] = {table: [] for table in TABLES}
     for table, batches in fragment.take().batches.items():

@@ -79,8 +79,6 @@ class RevisionFleet(Fleet):
         """By epoch, with which revisions a spool was begun that does not know of a crossing: several where
         it was set back to before its first batch.
         """
-        self._opened: dict[bytes, tuple[int, int]] = {}
-        """By epoch, the places where its device stood as ingest opened it, in either source."""
         self._doors: dict[tuple[str, int], int] = {}
         """By device and number of a crossing, where the second source stood."""
         self._sealed: dict[bytes, tuple[int, Leg]] = {}
@@ -102,10 +100,6 @@ class RevisionFleet(Fleet):
         inner = self.ledger.on_commit
 
         def heard(change: LedgerChange) -> None:
-            for cursor in change.cursors:
-                if not cursor.seq:
-                    stands = _position(cursor.positions), _position(cursor.positions, DOORS)
-                    self._opened.setdefault(cursor.epoch, stands)
             for one in change.digests:
                 if one.digest in self._sealed:
                     number, leg = self._sealed[one.digest]
@@ -314,7 +308,8 @@ class RevisionFleet(Fleet):
             elif entry.device != name:
                 continue
             elif entry.kind is EntryKind.JOINED or entry.detail.startswith(FRESH_SAID):
-                place, doors = self._opened[entry.epoch]
+                stood = self.checkers.opened[entry.epoch]
+                place, doors = _position(stood), _position(stood, DOORS)
                 legs.append(Leg(place, self._begins(entry, brought), is_fresh=True, doors=doors))
             elif entry.kind is EntryKind.CROSSING:
                 legs.append(self._goes_over(entry, brought, legs[-1]))
