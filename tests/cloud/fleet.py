@@ -161,12 +161,12 @@ class TestDevice:
 
     def drop(self, first: int, last: int, counts: Sequence[tuple[int, str, int]]) -> bytes:
         """Put a gap in the place of batches; returns its payload."""
-        marks = decode_header(self.batches[last].header).watermarks
-        after = self.batches[last].digest
+        said, after = decode_header(self.batches[last].header), self.batches[last].digest
         for seq in range(first, last + 1):
             del self.batches[seq]
-        kind = Header(BatchKind.GAP, self.flow, self.name, self.epoch, last, watermarks=marks)
-        raw, body = encode_header(replace(kind, first_seq=first, digest_after=after)), encode_gap(counts)
+        place = Header(BatchKind.GAP, self.flow, self.name, self.epoch, last, first_seq=first)
+        header = replace(place, watermarks=said.watermarks, crossing=said.crossing, digest_after=after)
+        raw, body = encode_header(header), encode_gap(counts)
         self.batches[last] = Envelope(raw, body, next_digest(FIRST_DIGEST, raw, body), first)
         return self.payload(last)
 

@@ -17,7 +17,7 @@ from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.ports import EntryKind
 from geartrain_cloud.spark.claims import claims_lost
 from tests.cloud.fleet import FLOW, PATIENCE_S, QUOTE, Running, TestDevice, make_config, prices, running
-from tests.cloud.test_protocol import play
+from tests.cloud.test_protocol import dropped, play
 
 
 def crossings(reader: LogReader) -> list[tuple[int, str]]:
@@ -172,6 +172,54 @@ def test_a_batch_from_before_a_crossing_closes_its_epoch_and_a_lost_crossing_is_
     assert crossings(reader)[1:] == [(2, "crossings 2 to 2 never came: what the device kept may be lost")]
     counters = reader.counters()
     assert (counters["crossings_lost"], counters["set_back_batches"]) == (1, 1)
+
+
+def test_a_gap_hides_no_crossing_of_a_spool_that_was_set_back(tmp_path: Path) -> None:
+    async def scenario(world: Running, device: TestDevice) -> None:
+        await begin(world, device)
+        seq, digest = device.seq, device.digest
+        world.net.deliver(device.topic, device.quotes(3.0), device.quotes(4.0))
+        await world.net.acked(device)
+        device.seq, device.digest = seq, digest
+        device.cross("quotes")
+        device.quotes(5.0)
+        device.quotes(6.0)
+        counts = [(seq + 2, "quotes", 1), (seq + 3, "quotes", 1)]
+        world.net.deliver(device.topic, device.drop(seq + 2, seq + 3, counts), device.quotes(7.0))
+        await world.net.until(lambda: NackReason.CLOSED in [n.reason for n in world.net.nacks(device)])
+        later = TestDevice(epoch=b"epoch--2")
+        later.number, later.time, later.crossing = device.number, device.time, 1
+        world.net.deliver(later.topic, later.hello(2), later.schemas(), later.cross("quotes"))
+        later.quotes(5.0)
+        later.quotes(6.0)
+        gap = later.drop(3, 4, [(3, "quotes", 1), (4, "quotes", 1)])
+        world.net.deliver(later.topic, gap, later.quotes(7.0))
+        await world.net.acked(later)
+
+    reader = play(tmp_path, scenario)
+    assert prices(reader) == [1.0, 2.0, 3.0, 4.0, 7.0]
+    assert crossings(reader)[1:] == [(2, "cut quotes of base cut quotes, revision not said")]
+    assert dropped(reader) == ["2 records of the batches 3 to 4"]
+    counters = reader.counters()
+    assert (counters.get("crossings_lost", 0), counters["set_back_batches"]) == (0, 1)
+
+
+def test_a_gap_in_which_a_damaged_crossing_may_stand_is_taken(tmp_path: Path) -> None:
+    async def scenario(world: Running, device: TestDevice) -> None:
+        await begin(world, device)
+        seq = device.seq
+        world.net.deliver(device.topic, device.quotes(3.0))
+        await world.net.acked(device)
+        device.cross("quotes")
+        device.quotes(4.0)
+        gap = device.drop(seq + 1, seq + 3, [(seq + 1, "quotes", 1), (seq + 3, "quotes", 1)])
+        world.net.deliver(device.topic, gap, device.quotes(5.0))
+        await world.net.acked(device)
+
+    reader = play(tmp_path, scenario)
+    assert prices(reader) == [1.0, 2.0, 3.0, 5.0]
+    assert crossings(reader)[1:] == [(2, "crossings 2 to 2 never came: what the device kept may be lost")]
+    assert dropped(reader) == ["1 records of the batches 6 to 7"]
 
 
 def test_a_gap_lets_no_batch_from_before_the_first_crossing_in(tmp_path: Path) -> None:

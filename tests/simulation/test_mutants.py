@@ -139,6 +139,7 @@ RULES: dict[str, str | tuple[str, ...]] = {
     "boundary said before its place": "boundary",
     "crossing taken before the cloud": "cloud first",
     "former batch decoded by the newest schema": ("none quarantined", "at least once"),
+    "crossing hidden by a gap": "begun",
     "state of another type not made anew": "exactly once",
     "state made anew not written": "exactly once",
     "state of the first layout made anew once": "exactly once",

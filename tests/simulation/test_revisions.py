@@ -46,6 +46,14 @@ def test_devices_that_get_other_steps_in_a_bad_world_break_no_rule(seeds: list[i
         assert met["deaths"] > len(SEEDS), met
 
 
+def test_a_crossing_under_seqs_that_ingest_has_of_other_batches_comes_in_the_next_epoch() -> None:
+    fleet = RevisionFleet(940_371)
+    with quiet():
+        counters = fleet.run().counters
+    assert counters["set_back_batches"]
+    assert any(len(legs) > 1 for name, legs in fleet.legs.items() if name in fleet.restored)
+
+
 def test_a_run_is_a_function_of_its_seed() -> None:
     with quiet():
         digests = [RevisionFleet(seed).run().digest for seed in (3, 3, 4)]

@@ -72,7 +72,9 @@ class Counter(StrEnum):
     SET_BACK_HELLOS = "set_back_hellos"
     """Times that an epoch was not opened, because it begins before a crossing that is in the log."""
     SET_BACK_BATCHES = "set_back_batches"
-    """Batches that were made before a crossing that is in the log: refused, their epoch is over."""
+    """Batches that were made before a crossing that is in the log, or behind one that it cannot get any more:
+    refused, their epoch is over.
+    """
     RECORDS_DISOWNED = "records_disowned"
     """Of the dropped records, those of retired devices and ended flows: declared dropped, and acked."""
     ROSTER_REFUSED = "roster_refused"

@@ -21,6 +21,8 @@ from geartrain.delivery.receiver import (
     Repeated,
     WaitingBudget,
 )
+from geartrain.errors import WireError
+from geartrain.wire.codec import decode_gap
 from geartrain.wire.digest import FIRST_DIGEST
 from geartrain.wire.envelope import BatchKind, Header, NackReason
 from geartrain_cloud.ingest.alarm import Alarm
@@ -178,19 +180,19 @@ class Sequencer:
         self._outbox.nack(stream.device, stream.flow, arrival.header.epoch, 1, NackReason.HOLD)
         return True
 
-    def _is_of_former_cut(self, stream: DeviceStream, receiver: Receiver, header: Header) -> bool:
-        """Whether a batch was made before a crossing that is in the log: its epoch cannot go on.
-
-        Without a number are those that a fresh spool has made before it heard of one, and the gaps that stand
-        for what cannot be read any more.
-        """
-        known = stream.cursor.crossing if receiver is stream.current and stream.cursor is not None else 0
-        made = header.crossing - (header.kind is BatchKind.CROSSING)
-        is_unsaid = not header.crossing and (stream.is_fresh or header.kind is BatchKind.GAP)
-        if made >= known or is_unsaid:
+    def _is_over(self, stream: DeviceStream, receiver: Receiver, event: Next) -> bool:
+        """Whether the epoch of a batch cannot go on, as the batch shows: its device begins another one."""
+        if receiver is not stream.current or stream.cursor is None:
+            return False
+        header, known, reason = event.arrival.header, stream.cursor.crossing, ""
+        if _is_of_former_cut(header, known, is_fresh=stream.is_fresh):
+            reason = f"was made before crossing {known} of the device"
+        elif not event.lost and _is_of_another_history(event.arrival, receiver.seq, known):
+            reason = f"stands behind crossing {header.crossing} of a spool that was set back before"
+        if not reason:
             return False
         self._counters.add(Counter.SET_BACK_BATCHES)
-        reason = f"batch {header.seq} was made before crossing {known} of the device: its epoch is over"
+        reason = f"batch {header.seq} {reason}: its epoch is over"
         self._alarm.warn(Counter.SET_BACK_BATCHES, stream.name, reason)
         place = (stream.device, stream.flow, header.epoch, max(header.seq, 1))
         self._outbox.nack(*place, NackReason.CLOSED)
@@ -244,9 +246,8 @@ class Sequencer:
     def _take_next(self, stream: DeviceStream, receiver: Receiver, event: Next) -> None:
         """Append a batch whose turn has come, unless the device is to keep it or to send its schema."""
         arrival = event.arrival
-        is_former = self._is_of_former_cut(stream, receiver, arrival.header)
         if (
-            is_former
+            self._is_over(stream, receiver, event)
             or self._is_held(stream, receiver, arrival)
             or self._asks_schema(stream, receiver, arrival)
         ):
@@ -352,3 +353,31 @@ class Sequencer:
         self._counters.add(Counter.LOSSES)
         self._counters.add(Counter.BATCHES_LOST, seq - first)
         self._content.note(stream, EntryKind.LOSS, receiver.epoch, seq, detail)
+
+
+def _is_of_former_cut(header: Header, known: int, *, is_fresh: bool) -> bool:
+    """Whether a batch was made before a crossing that is in the log; known: its number.
+
+    Without a number are those that a fresh spool has made before it heard of one, and the gaps that stand for
+    what cannot be read any more.
+    """
+    made = header.crossing - (header.kind is BatchKind.CROSSING)
+    is_unsaid = not header.crossing and (is_fresh or header.kind is BatchKind.GAP)
+    return made < known and not is_unsaid
+
+
+def _is_of_another_history(arrival: Arrival, seq: int, known: int) -> bool:
+    """Whether a gap stands behind a crossing under a seq that the log has of another batch.
+
+    That is so where the log knows of fewer crossings, and all that the gap stands for behind `seq` had rows,
+    which a crossing has not. Its spool was set back to before `seq`, and has gone over since. A gap has a
+    digest of its own, so that nothing else shows it.
+    """
+    header = arrival.header
+    if header.kind is not BatchKind.GAP or header.crossing <= known:
+        return False
+    try:
+        counted = {at for at, _, _ in decode_gap(header, arrival.envelope.body) if at > seq}
+    except WireError:
+        return False  # it is quarantined for that
+    return header.crossing - known > header.seq - seq - len(counted)

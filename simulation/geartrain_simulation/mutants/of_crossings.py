@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from geartrain_cloud.ingest import recovery
+from geartrain_cloud.ingest import recovery, sequence
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.sequence import Sequencer
 from geartrain_edge.agent import epochs
@@ -25,7 +25,7 @@ def _run(seed: int) -> object:
 def _set_back_epoch_opened(patches: Patches) -> None:
     """Ingest opens an epoch that begins before a crossing that it has."""
     patches.replace(Sequencer, "_is_set_back", lambda right: lambda *args: False)
-    patches.replace(Sequencer, "_is_of_former_cut", lambda right: lambda *args: False)
+    patches.replace(sequence, "_is_of_former_cut", lambda right: lambda *args, **more: False)
 
 
 def _crossings_forgotten_at_a_start(patches: Patches) -> None:

@@ -13,6 +13,7 @@ from geartrain.ports import SpoolCommit
 from geartrain.tasks import migration
 from geartrain.wire.codec import decode_header
 from geartrain.wire.envelope import BatchKind, NackReason
+from geartrain_cloud.ingest import sequence
 from geartrain_cloud.ingest.config import FlowConfig
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.sequence import Sequencer
@@ -22,9 +23,16 @@ from geartrain_edge.spool.sealing import Sealer
 from geartrain_simulation.fleet.revision_fleet import RevisionFleet
 from geartrain_simulation.mutants.planting import Mutant, Patches
 
+_HIDING = 940_371
+"""The first world in which a gap would hide a crossing: one in thousands does."""
+
 
 def _run(seed: int) -> object:
     return RevisionFleet(seed).run()
+
+
+def _run_hiding(seed: int) -> object:
+    return RevisionFleet(_HIDING + seed).run()
 
 
 def _former_steps_go_on(patches: Patches) -> None:
@@ -298,17 +306,23 @@ def _laggards_refused(patches: Patches) -> None:
     """What a device sends by a former revision counts as of a spool that was set back."""
 
     def make(right: Any) -> Any:
-        def is_of_former_cut(sequencer: Sequencer, stream: Any, receiver: Any, header: Any) -> bool:
+        def is_over(sequencer: Sequencer, stream: Any, receiver: Any, event: Any) -> bool:
+            header = event.arrival.header
             newest = sequencer._content._of(stream).revision  # noqa: SLF001 - of the class that is patched
             if header.channel and header.crossing + 1 < newest:
                 place = stream.device, stream.flow, header.epoch, header.seq
                 sequencer._outbox.nack(*place, NackReason.CLOSED)  # noqa: SLF001
                 return True
-            return bool(right(sequencer, stream, receiver, header))
+            return bool(right(sequencer, stream, receiver, event))
 
-        return is_of_former_cut
+        return is_over
 
-    patches.replace(Sequencer, "_is_of_former_cut", make)
+    patches.replace(Sequencer, "_is_over", make)
+
+
+def _crossing_hidden_by_a_gap(patches: Patches) -> None:
+    """A gap is taken whatever stands before it in its spool."""
+    patches.replace(sequence, "_is_of_another_history", lambda right: lambda *args: False)
 
 
 def _state_not_made_anew(patches: Patches) -> None:
@@ -401,6 +415,7 @@ OF_REVISIONS = (
     Mutant("crossing taken before the cloud", _crossing_taken_before_the_cloud, _run),
     Mutant("former batch decoded by the newest schema", _former_batch_decoded_by_the_newest_schema, _run),
     Mutant("device of a former revision refused", _laggards_refused, _run),
+    Mutant("crossing hidden by a gap", _crossing_hidden_by_a_gap, _run_hiding),
     Mutant("state of another type not made anew", _state_not_made_anew, _run),
     Mutant("state made anew not written", _state_made_anew_not_written, _run),
     Mutant("state of the first layout made anew once", _one_step_of_a_chain, _run),
