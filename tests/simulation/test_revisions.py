@@ -54,6 +54,13 @@ def test_a_crossing_under_seqs_that_ingest_has_of_other_batches_comes_in_the_nex
     assert any(len(legs) > 1 for name, legs in fleet.legs.items() if name in fleet.restored)
 
 
+def test_a_crossing_with_the_welcome_has_its_steps_begin_anew_in_whichever_epoch_it_comes() -> None:
+    fleet = RevisionFleet(950_010)
+    with quiet():
+        assert fleet.run().counters["epochs_opened"] > len(fleet.devices)
+    assert [leg.is_fresh for leg in fleet.legs["device-3"]] == [True, True, False]
+
+
 def test_a_run_is_a_function_of_its_seed() -> None:
     with quiet():
         digests = [RevisionFleet(seed).run().digest for seed in (3, 3, 4)]

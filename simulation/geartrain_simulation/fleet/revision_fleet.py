@@ -149,10 +149,14 @@ class RevisionFleet(Fleet):
 
         def renewed(batches: Sequence[SpooledBatch]) -> None:
             self._note_begun(book)
+            held = [
+                self._sealed[one.digest] for one in book.former_batches.values() if one.digest in self._sealed
+            ]
+            anew = {number for number, leg in held if leg.is_fresh}
             for batch in batches:
                 header = decode_header(batch.header)
                 if header.kind is BatchKind.CROSSING:
-                    self._note_crossing(device.name, batch, is_anew=False)
+                    self._note_crossing(device.name, batch, is_anew=header.crossing in anew)
             on_renew(batches)
 
         book.on_commit, book.on_renew = committed, renewed

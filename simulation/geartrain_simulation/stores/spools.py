@@ -70,6 +70,8 @@ class SpoolBook:
         self.digest = self.acked_digest = bytes(DIGEST_BYTES)
         self.last_seq = self.acked_seq = 0
         self.batches: dict[int, SpooledBatch] = {}
+        self.former_batches = self.batches
+        """Those of the epoch before."""
         self.positions: dict[tuple[str, str], SplitProgress] = {}
         self.former_positions = self.positions
         """Those before the last commit."""
@@ -183,6 +185,7 @@ class SpoolBook:
         return made
 
     def _renew(self, epoch: bytes, made: Sequence[SpooledBatch], change: SpoolCommit) -> None:
+        self.former_batches = self.batches
         self.epoch, self.batches = epoch, {batch.seq: batch for batch in made}
         self.last_seq, self.acked_seq = len(made), 0
         self.digest, self.acked_digest = made[-1].digest, bytes(DIGEST_BYTES)
