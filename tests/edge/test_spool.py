@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from geartrain.errors import SpoolError
 from geartrain.ports import SplitProgress, SpoolCommit, SpooledBatch, SpoolImage, StateSize
@@ -58,18 +59,23 @@ def failure(work: Coroutine[Any, Any, Any]) -> str:
     return str(caught.value)
 
 
-def test_a_fresh_spool_keeps_the_first_epoch(tmp_path: Path) -> None:
+def test_a_spool_keeps_its_epoch_from_the_first_commit_on(tmp_path: Path) -> None:
     path = tmp_path / "state" / "spool.sqlite"
     fresh = SpoolImage(EPOCH, 0, 0, FIRST_DIGEST, 0, {}, {}, {}, FIRST_DIGEST)
     assert image_of(path) == fresh
+    before = path.read_bytes()
 
-    async def again() -> SpoolImage:
+    async def life(epoch: bytes, last_seq: int) -> SpoolImage:
         spool = SqliteSpool(path)
-        image = await spool.open("d1", "fleet", b"another!")
+        image = await spool.open("d1", "fleet", epoch)
+        await spool.commit(SpoolCommit(batches(last_seq + 1, last_seq + 1)))
         await spool.close()
         return image
 
-    assert run(again()) == fresh
+    assert run(life(b"another!", 0)) == replace(fresh, epoch=b"another!")
+    assert run(life(b"a third.", 1)).epoch == b"another!"
+    path.write_bytes(before)  # set back to where nothing was said under either epoch
+    assert run(life(b"a third.", 0)) == replace(fresh, epoch=b"a third.")
 
 
 def test_all_of_a_commit_comes_back(tmp_path: Path) -> None:

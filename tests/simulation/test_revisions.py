@@ -61,6 +61,13 @@ def test_a_crossing_with_the_welcome_has_its_steps_begin_anew_in_whichever_epoch
     assert [leg.is_fresh for leg in fleet.legs["device-3"]] == [True, True, False]
 
 
+def test_a_spool_that_was_set_back_to_its_beginning_begins_in_another_epoch() -> None:
+    fleet = RevisionFleet(950_225)
+    with quiet():
+        assert fleet.run().counters["epochs_opened"] > len(fleet.devices)
+    assert [leg.number for leg in fleet.legs["device-2"] if leg.is_fresh] == [1, 3]
+
+
 def test_a_run_is_a_function_of_its_seed() -> None:
     with quiet():
         digests = [RevisionFleet(seed).run().digest for seed in (3, 3, 4)]

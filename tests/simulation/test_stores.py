@@ -266,6 +266,20 @@ def test_a_commit_that_a_kill_cut_off_behind_its_write_is_told_of_at_the_next_op
     assert told == [(2, 1)]
 
 
+def test_an_epoch_stays_from_the_first_commit_on(world: World) -> None:
+    book = SpoolBook()
+
+    async def main(process: Process) -> None:
+        for epoch, kept in ((EPOCH, EPOCH), (b"epoch..2", b"epoch..2"), (b"epoch..3", b"epoch..2")):
+            store = SimSpoolStore(process, book)
+            assert (await store.open("a", "stocks", epoch)).epoch == kept
+            if epoch == b"epoch..2":
+                await store.commit(change(1))
+            await store.close()
+
+    in_world(world, main)
+
+
 def test_a_new_epoch_outlives_its_process(world: World) -> None:
     book = SpoolBook()
 

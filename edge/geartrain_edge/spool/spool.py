@@ -168,6 +168,8 @@ class SqliteSpool:
                 f"spool {self._path} belongs to device {owner[0]!r} and flow {owner[1]!r}, not to {device!r} "
                 f"and {flow!r}: give this agent a state folder of its own"
             )
+        if database.execute("UPDATE spool SET epoch = ? WHERE last_seq = 0", (fresh_epoch,)).rowcount:
+            self._seal.write(database)
 
     def _commit(self, change: SpoolCommit) -> None:
         database, last_seq = self._opened(), self._last_seq

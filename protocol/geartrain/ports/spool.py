@@ -112,8 +112,9 @@ class SpoolStore(Protocol):
     """The store of one (device, flow)."""
 
     async def open(self, device: str, flow: str, fresh_epoch: bytes) -> SpoolImage:
-        """Open or create; `fresh_epoch` (8 bytes) is stored durably when there is no epoch yet.
+        """Open or create; `fresh_epoch` (8 bytes) is stored durably where nothing was committed yet.
 
+        The one that stands there then may be of a time before the spool was set back to its beginning.
         Raises `SpoolError` when the store belongs to another device or flow, is damaged, or is in use.
         """
         ...

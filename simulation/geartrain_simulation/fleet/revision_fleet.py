@@ -75,10 +75,8 @@ class RevisionFleet(Fleet):
         self.roster, self._lives = RosterBook(), dict[str, int]()
         devices = [_drawn(seed, number) for number in range(1, random.choice((1, 2, 2, 3)) + 1)]
         self._newest = {device.name: 1 for device in devices}
-        self._begun: dict[bytes, set[int]] = {}
-        """By epoch, with which revisions a spool was begun that does not know of a crossing: several where
-        it was set back to before its first batch.
-        """
+        self._begun: dict[bytes, int] = {}
+        """By epoch, the revision that a spool was begun with that does not know of a crossing."""
         self._doors: dict[tuple[str, int], int] = {}
         """By device and number of a crossing, where the second source stood."""
         self._sealed: dict[bytes, tuple[int, Leg]] = {}
@@ -272,7 +270,7 @@ class RevisionFleet(Fleet):
     def _note_begun(self, book: SpoolBook) -> None:
         numbers = Numbers.of(book.state.get(NUMBERS), is_fresh=False)
         if not numbers.is_known:
-            self._begun.setdefault(book.epoch, set()).add(numbers.revision)
+            self._begun[book.epoch] = numbers.revision
 
     def _note_crossing(self, name: str, batch: SpooledBatch, *, is_anew: bool) -> None:
         header = decode_header(batch.header)
@@ -331,7 +329,7 @@ class RevisionFleet(Fleet):
     def _begins(self, entry: Entry, brought: int) -> int:
         """The revision of a fresh spool, as the entry of its epoch or crossing says it."""
         revision = self._said(entry, brought)
-        if revision not in (begun := self._begun.get(entry.epoch, set())):
+        if revision != (begun := self._begun.get(entry.epoch)):
             self.checkers.breach("begun", f"{entry.device}: {entry.detail}, and was begun with {begun}")
         return revision
 

@@ -210,7 +210,7 @@ class SimSpoolStore:
             book.load(self._journal.recover())
             if book.epoch and (book.device, book.flow) != (device, flow):
                 raise SpoolError(f"the spool belongs to device {book.device}, flow {book.flow}")
-            if not book.epoch:
+            if not book.last_seq:
                 self._write("create", (device, flow, fresh_epoch))
             book.owner = self._process
             self._transactions.is_open = True
