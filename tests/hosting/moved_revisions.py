@@ -20,26 +20,32 @@ from geartrain.errors import GeartrainError
 from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, LATE, STATE
 from geartrain.planning import Plan, choose_cut, make_plan
 from geartrain.planning.mixed import claimable, make_mixed_plan
-from geartrain.records.event_time import START_OF_TIME
-from geartrain.revision import change_of, revision_of
+from geartrain.records.batch import Batch
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
+from geartrain.revision import Change, change_of, revision_of
 from geartrain.runtime.moving import Moves
-from geartrain.state.claims import ASKS
-from geartrain.state.moving import Cells
+from geartrain.state.claims import ASKS, HAS
+from geartrain.state.moving import Cells, StateCell, said_of
+from geartrain_cloud.control.canary import unfit
 from geartrain_cloud.hosting.versions import Hosted
 from geartrain_cloud.ports import LedgerChange
 from geartrain_edge.agent.crossing import NUMBERS, REVISION, Numbers, forgotten, migrated
 from tests.hosting.test_claimed_state import Claiming, LiveLog
 from tests.reference.comparison import check_equal, drawn_cuts
 from tests.reference.moved_revisions import (
+    NEVER,
     Asked,
     Boundaries,
     GoneOver,
     Part,
+    Place,
+    Retired,
     Stands,
     interpret_moved,
 )
-from tests.reference.revised_flows import Revised, Stage, revised
-from tests.reference.two_tiers import Device, Sent, coming
+from tests.reference.revised_flows import Revised, Stage, revised, with_canary
+from tests.reference.rows import Letter
+from tests.reference.two_tiers import Device, Sent, Splits, World, coming
 from tests.spark.case_log import Logged
 
 REVISIONS, DEVICES, CUTS_MAX, CUTS_DRAWN = 3, 3, 5, 60
@@ -51,7 +57,14 @@ _COMES, _COMES_AMID = 0.1, 0.6
 """How likely a partition brings the next revision, rather than what a device sends; the latter while one of
 its devices waits.
 """
-BASE = "cloud"
+_DOOMED, _RETIRED, _RETIRED_AMID = 0.25, 0.01, 0.3
+"""How likely a device is to be retired at all, and then before any of what the log gets; amid a move."""
+_IS_CANARY, _TRIES, _AHEAD = 0.6, 0.8, 0.1
+"""Of flows that have a canary: how likely a device is one of it, and then goes over to what that runs, and
+back; devices go on before the data centre has what the log has brought.
+"""
+_COMES_SOON, _COMES_UNTRIED = 0.3, 0.01
+"""There, how likely a partition brings the canary, or what is before it; the way back while none has gone."""
 FLOW = "random:flow"
 Edge = frozenset[str]
 
@@ -67,13 +80,15 @@ class Standing(Sent):
 @dataclass(frozen=True)
 class Versions:
     """What devices may run, by revision: the plans of its cuts, and their documents; drops: the newest
-    revision by which each step has lost what it kept; claims: the steps that may be claimed.
+    revision by which each step has lost what it kept; claims: the steps that may be claimed; canary: which of
+    them some devices alone run, 0 for none: the next one is that before it.
     """
 
     plans: Sequence[Mapping[Edge, Plan]]
     documents: Sequence[Mapping[Edge, str]]
     drops: Sequence[Mapping[str, int]]
     claims: Sequence[Collection[str]]
+    canary: int
 
 
 class Follower(Device):
@@ -86,6 +101,7 @@ class Follower(Device):
         self._ahead: dict[str, int] = {}
         self._wanted, self._asked = self._plan, Asked(frozenset())
         self.moved = Counter[str]()
+        self.is_canary = False
 
     @property
     def stands(self) -> Stands:
@@ -93,9 +109,13 @@ class Follower(Device):
         return Stands(self._plan.cut.edge, None, dict(self._ahead), len(self.gone_over))
 
     def _change(self, waiting: list[Plan], how_likely: float) -> Iterator[list[Sent]]:
-        if self.revision < self._log.in_force and self._rng.random() < _GOES_OVER:
-            self._follow(self._log.in_force)
-        may = self._moves and self.revision == self._log.in_force == self._log.brought[self._partition]
+        due = self._log.in_force
+        due -= due == self._versions.canary and not self.is_canary
+        goes = _TRIES if self._versions.canary in (self.revision, due) else _GOES_OVER
+        if self.revision < due and self._rng.random() < goes:
+            self._follow(due)
+        is_told = self._log.in_force == self._log.brought[self._partition]
+        may = self._moves and self.revision == due and is_told
         if not may or self._rng.random() >= _MOVES:
             return
         plans = self._versions.plans[self.revision - 1]
@@ -107,8 +127,11 @@ class Follower(Device):
         before = self._plan
         self._wanted, self._asked = wanted, Asked(frozenset())
         yield from self._cross(wanted)
-        if self._plan is before:
-            return
+        if self._plan is not before:
+            self._note_move(before, wanted)
+        yield self._sent  # before it reads on
+
+    def _note_move(self, before: Plan, wanted: Plan) -> None:
         moves = Moves.of(wanted.graph, before.cut.edge, wanted.cut.edge)
         self._note_ahead(moves.up)
         self.moved.update(f"up {wanted.graph[step].operator.kind}" for step in moves.up)
@@ -161,6 +184,21 @@ class Follower(Device):
         self._plan, self.revision = plan, revision
         self._sent.append(Standing(stands=self.stands))
 
+    def retired(self, stands: Stands, lost: Collection[tuple[str, bytes]]) -> Retired:
+        """What is gone with it where the log has it stand so, and hears no more of it; lost: the cells that
+        have left it and never come.
+        """
+        del self.gone_over[stands.done :]
+        self.taking = None
+        return Retired(stands.edge, dict(self._marks), frozenset(lost))
+
+    def splits(self) -> Splits:
+        """Its splits as far as it has read them."""
+        found: dict[str, dict[str, Sequence[Any]]] = {}
+        for tracker, items in self._readers:
+            found.setdefault(tracker.step, {})[tracker.name] = items[: tracker.progress.position]
+        return found
+
     def _positions(self) -> dict[tuple[str, str], int]:
         return {(t.step, t.name): t.progress.position for t, _ in self._readers}
 
@@ -171,8 +209,11 @@ class MovedLog(LiveLog):
     loses_spools = True
     turns = (1, 3, 9)
 
-    def __init__(self, folder: Path, flow: Revised, rng: random.Random, versions: Versions) -> None:
-        self.in_force = 1
+    def __init__(
+        self, folder: Path, flow: Revised, rng: random.Random, versions: Versions, befalls: random.Random
+    ) -> None:
+        """befalls: draws what befalls devices."""
+        self.in_force, self._canary, self._befalls = 1, versions.canary, befalls
         plan = next(iter(versions.plans[0].values()))
         super().__init__(folder, flow, rng, [[plan] for _ in flow.world.devices])
         self._last, self.brought = len(flow.stages), [1] * self.partitions
@@ -185,6 +226,15 @@ class MovedLog(LiveLog):
         self._stands = {sender.name: sender.device.stands for sender in self.senders}  # type: ignore[attr-defined]
         self.stands: list[dict[str, Stands]] = [{} for _ in range(self._last - 1)]
         self.logged: dict[str, dict[Any, tuple[int, frozenset[str]]]] = {}
+        for sender in self.senders if versions.canary else ():
+            sender.device.is_canary = befalls.random() < _IS_CANARY  # type: ignore[attr-defined]
+        self._doomed = {sender.name for sender in self.senders if befalls.random() < _DOOMED}
+        self._has = set[str]()
+        """Devices whose newest claim the log has as taken."""
+        self.retired: dict[str, Retired] = {}
+        self.lost: Counter[tuple[str, Letter]] = Counter()
+        """Letters of retired devices that never came, by channel."""
+        self.befallen = Counter[str]()
         of_devices = [plan for plans in versions.plans for plan in plans.values()]
         self._streams = {c.id: (c.stream, frozenset(c.left_out)) for p in of_devices for c in p.channels}
 
@@ -194,14 +244,25 @@ class MovedLog(LiveLog):
         return super().is_whole and min(self.brought) == self._last
 
     def grow(self, rng: random.Random) -> None:
-        """Have some device go on, or a partition bring the next revision."""
+        """Have some device go on, a partition bring the next revision, or a device be retired."""
+        for sender in self.senders:
+            self._befall(sender)
+        if self._canary and min(self.brought) > self.in_force and rng.random() >= _AHEAD:
+            return
         due = [at for at in range(self.partitions) if self.brought[at] == self.in_force < self._last]
         due = [at for at in due if self._is_calm(at)]
-        amid = any(self._stands[one.name].asked for one in self.senders if one.partition in due)
-        if due and (super().is_whole or rng.random() < (_COMES_AMID if amid else _COMES)):
+        if due and (super().is_whole or rng.random() < self._comes(due)):
             self._bring(rng.choice(due))
         elif not super().is_whole:
             super().grow(rng)
+
+    def _comes(self, due: Collection[int]) -> float:
+        """How likely one of some partitions brings the next revision."""
+        if self.in_force == self._canary and all(one.device.revision < self._canary for one in self.senders):
+            return _COMES_UNTRIED
+        if any(self._stands[one.name].asked for one in self.senders if one.partition in due):
+            return _COMES_AMID
+        return _COMES_SOON if self.in_force < self._canary else _COMES
 
     def _is_calm(self, partition: int) -> bool:
         """Whether the log has of no claim its rows alone, and not yet how its device stands by it."""
@@ -225,19 +286,88 @@ class MovedLog(LiveLog):
         entry = self._entry(partition, number)
         self._loop.run_until_complete(self._ledger.commit(self._term, LedgerChange(entries=[entry])))
 
+    def _befall(self, sender: Any) -> None:
+        """Retire a device now and then, rather amid a claim or a crossing."""
+        name, queued = sender.name, sender.queued
+        if sender.has_ended or name not in self._doomed:
+            return
+        amid = self._stands[name].asked or (queued and queued[0].channel in (STATE, CLAIMS))
+        if self._befalls.random() < (_RETIRED_AMID if amid else _RETIRED):
+            self._retire(sender)
+
+    def _retire(self, sender: Any) -> None:
+        """As control and ingest do. What the device has sent and the log has not is lost."""
+        name = sender.name
+        while sender.queued and isinstance(sender.queued[0], Standing):
+            self._logged(sender, sender.queued.pop(0))
+        cells: list[StateCell] = []
+        if not any(one.channel == CLAIMS for one in sender.queued):  # the log has the beginning of its move
+            for one in sender.queued:
+                if isinstance(one, Standing):
+                    self._logged(sender, one)
+                elif one.channel == STATE:
+                    cells += one.rows.values
+        stands, when = self._stands[name], "before a move"
+        if stands.asked is not None and name not in self._has:
+            stands.asked.kept, when = False, "amid a claim"
+        elif cells:
+            when = "amid cells"
+        elif stands.done:
+            when = "after a move"
+        self.befallen[f"retired {when}"] += 1
+        stands = self._stands[name] = replace(stands, edge=stands.runs, asked=None)
+        lost = {(said_of(cell.step)[0], cell.key) for cell in cells}
+        self.retired[name] = sender.device.retired(stands, lost)
+        for sent in sender.queued:
+            self._lose(sent)
+        sender.queued, sender.has_ended = [], True
+        self._give_back(sender)
+        self._append(sender, Sent(marks=dict.fromkeys(self._sources, END_OF_TIME)))
+
+    def _give_back(self, sender: Any) -> None:
+        self._append(sender, Sent(CLAIMS, is_fresh=True))
+
+    def _append(self, sender: Any, sent: Sent) -> None:
+        logged = self._logged(sender, sent)
+        entries = [] if logged is None else [self._entry(sender.partition, logged)]
+        self._loop.run_until_complete(self._ledger.commit(self._term, LedgerChange(entries=entries)))
+
+    def _lose(self, sent: Sent) -> None:
+        """Note what never comes."""
+        if sent.channel in (DEAD_LETTERS, LATE) and sent.rows is not None:
+            for row, place in enumerate(_places(sent.rows)):
+                self.lost[sent.channel, (sent.rows.values[row].step, *place)] += 1
+        else:
+            self._note(sent, NEVER)
+
+    def _note(self, sent: Sent, revision: int) -> None:
+        """Note by which revision the rows of a stream come."""
+        if sent.rows is None or sent.channel in (STATE, CLAIMS, DEAD_LETTERS, LATE):
+            return
+        stream, left_out = self._streams[sent.channel]
+        at = self.logged.setdefault(stream, {})
+        for place in _places(sent.rows):
+            assert place not in at, "a row was sent twice"
+            at[place] = revision, left_out
+
     def _logged(self, sender: Any, sent: Sent) -> Logged | None:
         if isinstance(sent, Standing):
             self._stands[sender.name] = sent.stands
             return None
-        if sent.rows is not None and sent.channel not in (STATE, CLAIMS, DEAD_LETTERS, LATE):
-            stream, left_out = self._streams[sent.channel]
-            at = self.logged.setdefault(stream, {})
-            for row in range(len(sent.rows)):
-                origin = sent.rows.origin(row)
-                place = (sent.rows.times[row], origin.name, origin.number, origin.path)
-                assert place not in at, "a row was sent twice"
-                at[place] = self.brought[sender.partition], left_out
+        if sent.channel == CLAIMS:
+            has = sent.rows is not None and sent.rows.values[0].says == HAS
+            (self._has.add if has else self._has.discard)(sender.name)
+        self._note(sent, self.brought[sender.partition])
         return super()._logged(sender, sent)
+
+    def world(self) -> World:
+        """What devices have read: of those that were retired, up to there."""
+        devices = {**self._flow.world.devices}
+        for sender in self.senders:
+            if sender.name in self.retired:
+                follower: Any = sender.device
+                devices[sender.name] = follower.splits()
+        return World(devices, self._flow.world.bounds_us)
 
     def boundaries(self) -> Boundaries:
         """What the reference is given."""
@@ -248,7 +378,14 @@ class MovedLog(LiveLog):
         ]
         devices: Any = {sender.name: sender.device for sender in self.senders}
         gone_over = {name: device.gone_over for name, device in devices.items()}
-        return Boundaries([*clocks, {}], self.stands, gone_over, self.logged)
+        return Boundaries([*clocks, {}], self.stands, gone_over, self.logged, self.retired)
+
+
+def _places(rows: Batch) -> Iterator[Place]:
+    """Those of rows in canonical order."""
+    for row in range(len(rows)):
+        origin = rows.origin(row)
+        yield rows.times[row], origin.name, origin.number, origin.path
 
 
 class MovedRun(Claiming):
@@ -275,17 +412,29 @@ def draw(number: int) -> Drawn | None:
     """Flow `number`; None where too little of it moves, or where an update would be refused."""
     rng = random.Random(f"{number}/moved")
     flow = revised(rng, REVISIONS, DEVICES, local=True)
-    cuts = _cuts(flow.stages, rng)
+    beside = random.Random(f"{number}/canary")
+    if (tried := with_canary(flow, beside)) is not None and (drawn := _drawn(*tried, beside)) is not None:
+        return drawn
+    return _drawn(flow, 0, "", rng)
+
+
+def _drawn(flow: Revised, canary: int, step: str, rng: random.Random) -> Drawn | None:
+    """A flow in which a canary, where that is not 0, runs another code of a step that is on every device."""
+    graphs = [stage.plan.graph for stage in flow.stages]
+    try:
+        base = choose_cut(graphs[0], [step] if step else "cloud").edge
+    except GeartrainError:
+        return None
+    cuts = _cuts(flow.stages, base, rng)
     if len(flow.stages) < 2 or len(cuts) < 2:
         return None
-    graphs = [stage.plan.graph for stage in flow.stages]
     texts = [sorted(cut) for cut in cuts]
     try:
-        mixed = [make_mixed_plan(graph, BASE, texts) for graph in graphs]
+        mixed = [make_mixed_plan(graph, sorted(base), texts) for graph in graphs]
     except GeartrainError:
         return None
     stages, movable = list[Stage](), frozenset[str]().union(*cuts)
-    for stage, plan in zip(flow.stages, mixed, strict=True):
+    for at, (stage, plan) in enumerate(zip(flow.stages, mixed, strict=True), 1):
         if _state_of(plan) != _state_of(stage.plan):
             return None  # an `order` that only the data centre has
         document = revision_of(FLOW, plan)
@@ -293,21 +442,27 @@ def draw(number: int) -> Drawn | None:
             change = change_of(stages[-1].document, document, stage.change.drops, on_devices=movable)
             if change.refusals or _unread(stages[-1].plan, plan):
                 return None
+            if at == canary:
+                outline: Any = SimpleNamespace(begin="", cuts=())
+                if unfit((outline, outline), (stages[-1].document, document), change):
+                    return None
+                stages.append(replace(stages[-1], change=Change(), drop=()))  # the data centre stays as it is
+                continue
         stages.append(replace(stage, plan=plan, document=document))
-    plans = [{cut: make_plan(g, sorted(cut), base=BASE) for cut in cuts} for g in graphs]
+    plans = [{cut: make_plan(g, sorted(cut), base=sorted(base)) for cut in cuts} for g in graphs]
     documents = [{cut: revision_of(FLOW, one).to_json() for cut, one in several.items()} for several in plans]
     drops = [dict[str, int]()]
     for at, stage in enumerate(stages[1:], 2):
         drops.append({**drops[-1], **dict.fromkeys(stage.change.drops, at)})
-    versions = Versions(plans, documents, drops, [claimable(plan.graph) for plan in mixed])
+    versions = Versions(plans, documents, drops, [claimable(plan.graph) for plan in mixed], canary)
     return Drawn(replace(flow, stages=stages), flow.stages, versions, movable)
 
 
-def _cuts(stages: Sequence[Stage], rng: random.Random) -> list[Edge]:
-    """Cuts that all revisions have alike, most of them with steps that keep something."""
+def _cuts(stages: Sequence[Stage], base: Edge, rng: random.Random) -> list[Edge]:
+    """Cuts that all revisions have alike, with the steps of `base`; most have steps that keep something."""
     first, found = stages[0].plan.graph, list[Edge]()
     for cut in drawn_cuts(first, rng, CUTS_DRAWN):
-        if all(_has(stage, cut.edge, stages[0]) for stage in stages):
+        if base <= cut.edge and all(_has(stage, cut.edge, stages[0]) for stage in stages):
             found.append(cut.edge)
     keeps = [cut for cut in found if any(first[step].operator.stateful for step in cut)]
     if not keeps:
@@ -372,13 +527,24 @@ def _began_anew(flow: Revised) -> set[str]:
     return migrated.union(*(stage.change.drops for stage in flow.stages[1:]))
 
 
+def _claims_of(revision: int, log: MovedLog) -> int:
+    """How many devices of a revision wait for what they have claimed, where the log brings the next one."""
+    found = 0
+    for sender in log.senders:
+        device: Any = sender.device
+        stands, ran = log.stands[revision - 1][sender.name], [1, *(one.revision for one in device.gone_over)]
+        found += stands.asked is not None and ran[stands.done] == revision
+    return found
+
+
 def _check(folder: Path, drawn: Drawn, called: str, seen: Counter[str]) -> None:
     flow = drawn.flow
     run = MovedRun(
-        folder, flow, random.Random(called), lambda at, f, chance: MovedLog(at, f, chance, drawn.versions)
+        folder,
+        flow,
+        random.Random(called),
+        lambda at, f, chance: MovedLog(at, f, chance, drawn.versions, random.Random(f"{called}/befalls")),
     )
-    if any(s.operator.kind == "broadcast" for stage in flow.stages for s in stage.plan.graph.steps):
-        run.scales = 0  # its table is in every slot, and is not dealt anew
     try:
         if not run.fits():
             seen["does not fit"] += 1
@@ -386,7 +552,10 @@ def _check(folder: Path, drawn: Drawn, called: str, seen: Counter[str]) -> None:
         kills = run.kills
         found = run.run()
         parts = [Part(stage.plan.graph, stage.kept()) for stage in drawn.plain]
-        want = interpret_moved(parts, drawn.movable, flow.world, run.log.boundaries())
+        want = interpret_moved(parts, drawn.movable, run.log.world(), run.log.boundaries())
+        for (channel, letter), count in run.log.lost.items():
+            (want.dead if channel == DEAD_LETTERS else want.late)[letter] -= count
+        want.dead, want.late = +want.dead, +want.late
         # Of these the reference says only that they are gone: their keys begin empty.
         refused = Counter({one: n for one, n in found.dead.items() if one[2] == STATE})
         assert {one[0] for one in refused} <= _began_anew(flow), f"cells refused: {refused}"
@@ -400,12 +569,20 @@ def _check(folder: Path, drawn: Drawn, called: str, seen: Counter[str]) -> None:
     seen["flows"] += 1
     seen["killed"] += kills - run.kills
     seen["scaled"] += run.scaled
+    seen += run.log.befallen
     for sender in run.log.senders:
         device: Any = sender.device
         seen["taken"] += device.taken
         seen["left"] += device.cells
         seen["gone over"] += len(device.gone_over)
         seen.update(device.moved)
+        ran = [one.revision for one in device.gone_over]
+        went_back = bool(drawn.versions.canary in ran and ran[-1] > drawn.versions.canary)
+        seen["canary went back"] += went_back
+    if drawn.versions.canary:
+        seen["canary back amid a claim"] += _claims_of(drawn.versions.canary, run.log)
+    if any(s.operator.kind == "broadcast" for stage in flow.stages for s in stage.plan.graph.steps):
+        seen["broadcast scaled"] += run.scaled
     for at in run.log.stands:
         seen["amid a claim"] += sum(one.asked is not None for one in at.values())
         seen["on devices"] += sum(len(one.runs) > len(flow.sources) for one in at.values())

@@ -21,6 +21,8 @@ from tests.reference.revisions import Life, lived
 from tests.reference.rows import Answer, Row, conform
 from tests.reference.two_tiers import World
 
+NEVER = 0
+"""In the place of a revision: what a device has sent and the log never got."""
 EVERYWHERE = ""
 """Where a step lives that stands in the data centre for all devices."""
 Place = tuple[int, str, int, bytes]
@@ -68,19 +70,31 @@ class GoneOver:
     left: AbstractSet[str] = frozenset()
 
 
+@dataclass(frozen=True)
+class Retired:
+    """A device of which nothing comes any more: the steps that it runs, which are gone with it, and how far
+    its sources were. lost: the step and key of cells that had left it by its last move, and never came.
+    """
+
+    runs: AbstractSet[str]
+    marks: Mapping[str, int]
+    lost: AbstractSet[tuple[str, bytes]] = frozenset()
+
+
 @dataclass
 class Boundaries:
     """Where everything went over.
 
     clocks: by revision, those of the sources where it ends in the log; stands: by revision, the devices
     there; gone_over: by device; logged: by stream and place of a record, the revision in whose part of the
-    log it is, with the steps that it is not for.
+    log it is (`NEVER`: in none), with the steps that it is not for; retired: devices that were.
     """
 
     clocks: Sequence[Mapping[str, int]]
     stands: Sequence[Mapping[str, Stands]]
     gone_over: Mapping[str, Sequence[GoneOver]]
     logged: Mapping[str, Mapping[Place, tuple[int, AbstractSet[str]]]]
+    retired: Mapping[str, Retired] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -114,6 +128,7 @@ class _Run:
         self._lives: dict[tuple[str, str], Life] = {}
         self._made: dict[tuple[str, str], list[tuple[int, Row]]] = {}
         """By stream and device, each row with the revision that made it."""
+        self._forgotten: set[tuple[str, str]] = set()
 
     def _born(self, device: str) -> dict[str, list[Row]]:
         """The records of a device's sources."""
@@ -146,7 +161,25 @@ class _Run:
         if place and self._is_passed_over(step.id, place, number):
             return []
         life = self._lives.setdefault((step.id, place), Life([[] for _ in above]))
-        return lived(step, life, above, self._clock(step, place, number, graph), self.answer)
+        rows = list[Row]()
+        if lost := self._lost(step.id, place, number):
+            marks = self._at.retired[place].marks
+            clock = min(marks.get(one, START_OF_TIME) for one in self._above(step, graph))
+            rows, above = lived(step, life, above, clock, self.answer), [[] for _ in above]
+            life.forget(lost)
+        return rows + lived(step, life, above, self._clock(step, place, number, graph), self.answer)
+
+    def _lost(self, step: str, place: str, number: int) -> set[bytes]:
+        """The keys of a step that are lost with a retired device: once, where the log has heard of its last
+        move.
+        """
+        retired, is_last = self._at.retired.get(place), number == len(self._parts)
+        if retired is None or (step, place) in self._forgotten:
+            return set()
+        if not is_last and self._at.stands[number - 1][place].done < len(self._at.gone_over[place]):
+            return set()
+        self._forgotten.add((step, place))
+        return {key for name, key in retired.lost if name == step}
 
     def _read_by(self, device: str, source: str, row: Row) -> int:
         """The revision under which a device has read a record."""
@@ -193,15 +226,27 @@ class _Run:
 
     def _clock(self, step: Step, place: str, number: int, graph: Graph) -> int:
         """How far a step is where its next revision begins."""
-        above = sorted({one.id for one in graph.sources()} & graph.ancestors(step.id))
+        above = self._above(step, graph)
         in_log = min(self._at.clocks[number - 1].get(source, START_OF_TIME) for source in above)
         if number == len(self._parts):
-            return END_OF_TIME
+            return self._last_clock(step.id, place, above)
         if not place:
             return in_log
         stands = self._at.stands[number - 1][place]
         if step.id not in stands.runs:
             return max(in_log, stands.ahead.get(step.id, START_OF_TIME))
         ends = self._next(step.id, place, stands, number)
-        marks = {} if ends is None else ends.marks
-        return END_OF_TIME if ends is None else min(marks.get(one, START_OF_TIME) for one in above)
+        if ends is None:
+            return self._last_clock(step.id, place, above)
+        return min(ends.marks.get(one, START_OF_TIME) for one in above)
+
+    def _above(self, step: Step, graph: Graph) -> list[str]:
+        """The sources above a step."""
+        return sorted({one.id for one in graph.sources()} & graph.ancestors(step.id))
+
+    def _last_clock(self, step: str, place: str, above: Collection[str]) -> int:
+        """How far a step comes at all."""
+        retired = self._at.retired.get(place)
+        if retired is None or step not in retired.runs:
+            return END_OF_TIME
+        return min(retired.marks.get(one, START_OF_TIME) for one in above)

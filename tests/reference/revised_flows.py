@@ -43,6 +43,8 @@ PLAIN: Mapping[str, Sequence[Any]] = {
     "iterate": (records.done, None),
     "log": (1, 3),
 }
+_TRIED = ("map", "filter", "iterate")
+"""Those whose other code shows in results."""
 TASKS: Sequence[Any] = (
     *(records.Running(every=n) for n in (1, 2, 3)),
     *(records.Timed(rearms=n) for n in (1, 2, 3)),
@@ -146,6 +148,34 @@ def revised(rng: random.Random, revisions: int, devices: int, *, local: bool = F
             flow.stages.append(stage)
             drawn.here = stage.sources
     return flow
+
+
+def stage_of(sources: Mapping[str, Any], nodes: tuple[Node, ...]) -> Stage:
+    """Some nodes as a revision that runs in the cloud."""
+    plan = make_plan(graph_of(sources, nodes), "cloud")
+    return Stage(nodes, plan, revision_of("random:flow", plan))
+
+
+def with_canary(flow: Revised, rng: random.Random) -> tuple[Revised, int, str] | None:
+    """A flow with one more revision in which a step has other code, and one behind it that goes back; the
+    number of the former, and the step. It keeps nothing, and is in all revisions; None where there is none.
+    """
+    first = range(2 if len(flow.stages) > 2 else 1)  # devices read on behind it
+    stay = set.intersection(*({node.name for node in stage.nodes} for stage in flow.stages))
+    plain = [(at, one) for at in first for one in flow.stages[at].nodes if one.name in stay]
+    plain = [(at, one) for at, one in plain if one.verb in _TRIED]
+    if not plain:
+        return None
+    at, node = rng.choice(plain)
+    before = flow.stages[at]
+    other = replace(node, given=rng.choice([one for one in PLAIN[node.verb] if one != node.given]))
+    sources = {one: flow.sources[one] for one in before.sources}
+    tried = stage_of(sources, tuple(other if one is node else one for one in before.nodes))
+    there, back = change_of(before.document, tried.document), change_of(tried.document, before.document)
+    if there.refusals or back.refusals:
+        return None
+    stages = [replace(tried, change=there), replace(before, change=back, drop=())]
+    return replace(flow, stages=[*flow.stages[: at + 1], *stages, *flow.stages[at + 1 :]]), at + 2, node.name
 
 
 class LiveOrdered(Ordered):
@@ -311,8 +341,7 @@ class _Drawn:
 
     def stage(self, nodes: tuple[Node, ...], here: tuple[str, ...]) -> Stage:
         """The plan of a flow that runs in the cloud. here: the sources that it has."""
-        plan = make_plan(graph_of({one: self.sources[one] for one in here}, nodes), "cloud")
-        return Stage(nodes, plan, revision_of("random:flow", plan))
+        return stage_of({one: self.sources[one] for one in here}, nodes)
 
     def _without_source(self, nodes: tuple[Node, ...]) -> tuple[tuple[Node, ...], tuple[str, ...]]:
         """The nodes and the sources; where chance says so without the last source, and what reads it."""

@@ -66,6 +66,13 @@ class Life:
     letters: Counter[Letter] = field(default_factory=Counter)
     walks: dict[bytes, Walk] = field(default_factory=dict)
 
+    def forget(self, keys: Collection[bytes]) -> None:
+        """Go on as if nothing of these keys had come."""
+        for rows in self.inputs:
+            rows[:] = [row for row in rows if encode_key(row.key) not in keys]
+        for key in keys:
+            self.walks.pop(key, None)
+
 
 def interpret_eras(
     eras: Sequence[Era], inputs: Mapping[str, Mapping[str, Sequence[Any]]], bounds_us: Mapping[str, int]
