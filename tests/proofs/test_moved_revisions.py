@@ -38,6 +38,8 @@ def test_many_flows_move_and_go_through_revisions_as_the_reference_does() -> Non
     assert seen["flows"] > FLOWS // 2, seen
     for what in ("taken", "left", "gone over", "amid a claim", "scaled", "killed", "replaced kept"):
         assert seen[what] > FLOWS // 6, (what, seen)
+    for what in ("canary went back", "retired amid a claim", "retired amid cells", "retired after a move"):
+        assert seen[what], (what, seen)
 
 
 def main() -> None:
