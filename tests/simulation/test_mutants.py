@@ -211,7 +211,7 @@ FOUND_BY = {
     "device goes over unheard": 19,
     "hello says what is to run": 19,
     "fresh spool opened before the cloud": 33,
-    "set back spool welcomed in its epoch": 37,
+    "set back spool welcomed in its epoch": 258,
     "crossing with the welcome before its place": 83,
     "readmitted device sets the clock back": 59,
     "fresh epoch from position 0": 64,
