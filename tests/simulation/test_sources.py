@@ -26,3 +26,11 @@ def test_devices_that_get_a_source_in_a_bad_world_break_no_rule(seeds: list[int]
         rows += sum(len(found) for (_, channel), found in logged.items() if channel == DOORS)
     assert crossings >= len(seeds)
     assert rows >= 40 * lasting
+
+
+@pytest.mark.parametrize("seed", [950_010, 950_225])
+def test_worlds_that_have_broken_a_rule_before_break_none(seed: int) -> None:
+    fleet = SourceFleet(seed)
+    with quiet():
+        fleet.run()
+    assert {legs[-1].number for legs in fleet.legs.values()} == {len(fleet.forms)}

@@ -45,7 +45,7 @@ from geartrain_simulation.fleet.revision_flow import (
     make_versions,
     records_of,
 )
-from geartrain_simulation.fleet.troubles import INGEST, LOG_POINTS, SPOOLS, Fault, draw_faults
+from geartrain_simulation.fleet.troubles import HEALED_S, INGEST, LOG_POINTS, SPOOLS, Fault, draw_faults
 from geartrain_simulation.machine.world import Node, Process
 from geartrain_simulation.stores.rosters import RosterBook, SimRoster, document_of
 from geartrain_simulation.stores.segments import Row
@@ -75,6 +75,7 @@ class RevisionFleet(Fleet):
         self.roster, self._lives = RosterBook(), dict[str, int]()
         devices = [_drawn(seed, number) for number in range(1, random.choice((1, 2, 2, 3)) + 1)]
         self._newest = {device.name: 1 for device in devices}
+        self._runs = dict(self._newest)
         self._begun: dict[bytes, int] = {}
         """By epoch, the revision that a spool was begun with that does not know of a crossing."""
         self._doors: dict[tuple[str, int], int] = {}
@@ -234,6 +235,7 @@ class RevisionFleet(Fleet):
         if number > 1 and random.random() < self.stale_p:
             number, self.stale = random.randrange(1, number), self.stale + 1
         self.world.note(node, "revision", str(number))
+        self._runs[node] = number
         one = self.versions[number - 1]
         return with_fields(settings, revision=number, drops=one.drops), one.plan
 
@@ -258,7 +260,9 @@ class RevisionFleet(Fleet):
         self._note_crossing(name, batch, is_anew=is_anew)
 
     def _surprise(self, name: str) -> None:
-        """Have a device with a fresh spool die about as it is welcomed, and hear of a revision then."""
+        """Have a device with a fresh spool die about as it is welcomed, and hear of a revision then; with the
+        healing at the latest, which takes deaths back.
+        """
         number = self._newest[name] + 1
         if number > len(self.versions) or not self._is_brought(number) or self._random.random() < 0.2:
             return
@@ -266,6 +270,12 @@ class RevisionFleet(Fleet):
         self.world.note("world", "told", f"{name} {number}")
         point, nth = self._random.choice(WELCOME_POINTS), self._random.randint(1, 2)
         self.world.nodes[name].kill_at_next(nth, point, power=self._random.random() < 0.5)
+        if (in_s := HEALED_S - self.world.loop.time()) > 0:
+            self.world.later(in_s, self._start_again, name, number)
+
+    def _start_again(self, name: str, number: int) -> None:
+        if self._runs[name] < number:
+            self.world.nodes[name].stop()
 
     def _note_begun(self, book: SpoolBook) -> None:
         numbers = Numbers.of(book.state.get(NUMBERS), is_fresh=False)
