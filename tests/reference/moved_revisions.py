@@ -128,6 +128,8 @@ class _Run:
         self._lives: dict[tuple[str, str], Life] = {}
         self._made: dict[tuple[str, str], list[tuple[int, Row]]] = {}
         """By stream and device, each row with the revision that made it."""
+        self._waiting: dict[tuple[str, str], list[list[Row]]] = {}
+        """What a device gives to a step of a revision that the step has gone past in the data centre."""
         self._forgotten: set[tuple[str, str]] = set()
 
     def _born(self, device: str) -> dict[str, list[Row]]:
@@ -158,7 +160,10 @@ class _Run:
             return []
         if not step.operator.stateful:
             return FAMILIES[type(step.operator).__name__](step, above, self.answer)
+        waited = self._waiting.pop((step.id, place), [[] for _ in above])
+        above = [a + b for a, b in zip(waited, above, strict=True)]
         if place and self._is_passed_over(step.id, place, number):
+            self._waiting[step.id, place] = above
             return []
         life = self._lives.setdefault((step.id, place), Life([[] for _ in above]))
         rows = list[Row]()
