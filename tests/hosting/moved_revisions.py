@@ -22,9 +22,9 @@ from geartrain.planning import Plan, choose_cut, make_plan
 from geartrain.planning.mixed import claimable, make_mixed_plan
 from geartrain.records.batch import Batch
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
-from geartrain.revision import Change, change_of, revision_of
+from geartrain.revision import Change, Revision, change_of, revision_of
 from geartrain.runtime.moving import Moves
-from geartrain.state.claims import ASKS, HAS
+from geartrain.state.claims import ASKS, HAS, Taking
 from geartrain.state.moving import Cells, StateCell, said_of
 from geartrain_cloud.control.canary import unfit
 from geartrain_cloud.hosting.versions import Hosted
@@ -157,6 +157,22 @@ class Follower(Device):
     def _forget(self, steps: Sequence[str]) -> None:
         super()._forget(steps)
         self._sent.append(Standing(stands=self.stands))
+
+    def _refuses(self, taking: Taking, steps: Collection[str]) -> bool:
+        return super()._refuses(taking, steps) or self._has_other_code(steps)
+
+    def _has_other_code(self, steps: Collection[str]) -> bool:
+        """Whether the log has brought other code of steps that would come, or of what reads them here. A real
+        device takes them, and runs the code that it has; the reference would go on with the later one.
+        """
+        edge, graph = self._wanted.cut.edge, self._wanted.graph
+        below = {step for step in edge if not graph.ancestors(step).isdisjoint(steps)}
+        behind = self._versions.documents[self.revision - 1 : self._log.brought[self._partition]]
+        forms = [
+            {one.id: one for one in Revision.from_json(several[edge]).steps if one.id in below}
+            for several in behind
+        ]
+        return any(one != forms[0] for one in forms)
 
     def _follow(self, revision: int) -> None:
         """Go over to a revision, under the cut that it has, by what an agent does with its spool."""

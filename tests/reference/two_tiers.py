@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -253,8 +253,7 @@ class Device:
             while not taking.complete and not (hurried and self._rng.random() < _HURRIED):
                 yield self._sent
             self.taking = None
-            is_later = any(number > self.revision for number in taking.began.values())
-            if not taking.complete or is_later or self._rng.random() < _HURRIED:
+            if not taking.complete or self._refuses(taking, comes) or self._rng.random() < _HURRIED:
                 self._forget(comes)
                 return
             cells = taking.cells()
@@ -270,6 +269,12 @@ class Device:
             moved = Batch(several, [START_OF_TIME] * len(several), ["_state"] * len(several), list(numbers))
             self._sent.append(Sent(STATE, over_the_link(plan, state_channel(plan.graph), moved)))
         self._plan = plan
+
+    def _refuses(self, taking: Taking, steps: Collection[str]) -> bool:
+        """Whether the data centre keeps what has come as a later revision does."""
+        ours = forms_of(self._plan.graph, steps)
+        is_other = any(ours.get(step, form) != form for step, form in taking.forms.items())
+        return is_other or any(number > self.revision for number in taking.began.values())
 
     def _forget(self, steps: Sequence[str]) -> None:
         """Go on without what it has claimed, in one of the ways in which a device may."""
