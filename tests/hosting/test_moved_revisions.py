@@ -15,6 +15,7 @@ from geartrain_cloud.spark import buckets
 from geartrain_cloud.spark.buckets import BucketState
 from tests.hosting import moved_revisions
 from tests.hosting.moved_revisions import Versions, check_flow
+from tests.reference import moved_revisions as moved
 from tests.reference.moved_revisions import Retired, Stands
 from tests.reference.revisions import Life
 
@@ -78,6 +79,14 @@ def steps_of_a_retired_device_go_on(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(moved_revisions, "Retired", lambda runs, *rest: Retired(frozenset(), *rest))
 
 
+def what_is_read_of_a_revision_gone_past_is_dropped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(moved._Run, "_keep_for_later", lambda *_: None)
+
+
+def former_code_runs_as_the_later_one(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(moved_revisions.Follower, "_has_other_code", lambda *_: False)
+
+
 def a_canary_goes_back_with_its_code(patch: pytest.MonkeyPatch) -> None:
     def versions(plans: list[Any], *rest: Any) -> Versions:
         if canary := rest[-1]:
@@ -104,8 +113,12 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     what_a_retired_device_has_not_sent_comes: 82,
     cells_come_that_a_retired_device_has_not_sent: 44,
     steps_of_a_retired_device_go_on: 10,
+    what_is_read_of_a_revision_gone_past_is_dropped: 7113,
+    former_code_runs_as_the_later_one: 7042,
 }
-"""The number of the first flow that finds a mistake; the last six are mistakes of the reference."""
+"""The number of a flow that finds a mistake, the last two by its second schedule; the last eight are mistakes
+of the reference.
+"""
 
 
 @pytest.mark.parametrize(("fault", "number"), FOUND_BY.items())
@@ -114,4 +127,4 @@ def test_the_mistake_is_found(
 ) -> None:
     fault(monkeypatch)
     with pytest.raises(AssertionError):
-        check_flow(tmp_path, number, 1, Counter[str]())
+        check_flow(tmp_path, number, 2, Counter[str]())

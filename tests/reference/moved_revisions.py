@@ -163,7 +163,7 @@ class _Run:
         waited = self._waiting.pop((step.id, place), [[] for _ in above])
         above = [a + b for a, b in zip(waited, above, strict=True)]
         if place and self._is_passed_over(step.id, place, number):
-            self._waiting[step.id, place] = above
+            self._keep_for_later(step.id, place, above)
             return []
         life = self._lives.setdefault((step.id, place), Life([[] for _ in above]))
         rows = list[Row]()
@@ -173,6 +173,9 @@ class _Run:
             rows, above = lived(step, life, above, clock, self.answer), [[] for _ in above]
             life.forget(lost)
         return rows + lived(step, life, above, self._clock(step, place, number, graph), self.answer)
+
+    def _keep_for_later(self, step: str, place: str, above: list[list[Row]]) -> None:
+        self._waiting[step, place] = above
 
     def _lost(self, step: str, place: str, number: int) -> set[bytes]:
         """The keys of a step that are lost with a retired device: once, where the log has heard of its last
