@@ -30,7 +30,7 @@ demo-traffic: $(STAMP) ## Run the traffic demo on a simulated city (options: mak
 	@$(BIN)/gear demo traffic $(ARGS)
 
 test: $(CLASSES) ## Run all tests but the long ones (options: make test ARGS="-k wire")
-	@$(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/proofs --ignore=tests/bench -m "not long" --durations=15 $(ARGS)
+	@$(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/proofs --ignore=tests/bench -m "not proof and not long" --durations=15 $(ARGS)
 
 lint: $(STAMP) ## Check format, lint and types of all code
 	@PYTHON=$(BIN)/python scripts/lint
@@ -39,7 +39,7 @@ dist: $(STAMP) ## Build wheels and sdists of all parts into dist/, the same byte
 	@PYTHON=$(BIN)/python scripts/dist
 
 proofs: $(CLASSES) ## Run the long tests, and the benchmarks at 1 % for their results only
-	@$(PYTEST) $(SIDE_BY_SIDE) tests/proofs -m "not long" --durations=15 $(ARGS)
+	@$(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/bench -m "proof and not long" --durations=15 $(ARGS)
 	@GEARTRAIN_BENCH_SIZE=0.01 $(PYTEST) tests/bench -m "not long" -s $(ARGS)
 
 proofs-long: $(CLASSES) ## Run all that is marked long, then fuzz, states, seeds and revisions in full, which takes about a day

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -29,6 +30,8 @@ settings.load_profile("untimed")
 
 # As agents set it in their main(), so that fewer searches for garbage are made.
 gc.set_threshold(10_000)
+
+PROOFS = Path(__file__).parent / "proofs"
 
 notes_key = pytest.StashKey[list[str]]()
 skipped_key = pytest.StashKey[list[str]]()
@@ -67,6 +70,8 @@ def _leave_the_users_own(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
+        if item.path.is_relative_to(PROOFS):
+            item.add_marker("proof")
         asked = getattr(item, "fixturenames", ())
         if "spark" in asked:
             item.add_marker("spark")

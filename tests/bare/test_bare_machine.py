@@ -49,6 +49,7 @@ def bare(tmp_path: Path) -> dict[str, str]:
     return kept | {"PATH": str(programs), WITHOUT: "mosquitto, postgresql, chromium, java"}
 
 
+@pytest.mark.proof
 def test_part_of_the_suite_passes_and_one_line_says_what_was_left_out(bare: dict[str, str]) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *PART]
     done = subprocess.run(

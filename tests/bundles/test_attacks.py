@@ -205,6 +205,7 @@ def test_what_comes_too_slowly_is_given_up(tmp_path: Path, trick: Any) -> None:
         server.close()
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("part", "trick"), [("timestamp", dripping), ("bundles/", silent)], ids=["metadata", "bundle"]
 )

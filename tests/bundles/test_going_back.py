@@ -41,6 +41,7 @@ def test_an_app_runs_from_its_bundle_and_other_code_takes_its_place(device: Devi
     device.tell(story)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
@@ -76,6 +77,7 @@ def test_code_that_fails_before_its_first_commit_goes_back(device: Device, kind:
     device.tell(story)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("kind", "how"),
     [

@@ -158,6 +158,7 @@ def trust(world: World) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.proof
 def test_from_an_authors_folder_to_a_device(world: World) -> None:
     """One story, in order: each part rests on what was before."""
     project = world.project()

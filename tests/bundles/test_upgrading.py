@@ -97,6 +97,7 @@ async def until_spooled(platform: Platform) -> None:
     await platform.until(lambda: platform.device.status().get("spooled_seq", 0) > before + 2)
 
 
+@pytest.mark.proof
 def test_a_program_takes_the_place_of_another_and_every_batch_stays(device: Device, tmp_path: Path) -> None:
     async def story(platform: Platform) -> None:
         platform.acks = False
@@ -149,6 +150,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("kind", "words"), each_or_long("faults of a program", FAULTS.items(), 2))
 def test_a_program_that_does_not_work_goes_back_by_itself(device: Device, kind: str, words: str) -> None:
     async def story(platform: Platform) -> None:
@@ -175,6 +177,7 @@ def test_a_program_that_does_not_work_goes_back_by_itself(device: Device, kind: 
     device.tell(story)
 
 
+@pytest.mark.proof
 def test_what_cannot_run_here_is_refused_and_a_damaged_program_is_fetched_again(device: Device) -> None:
     async def story(platform: Platform) -> None:
         app = platform.submit("good")

@@ -78,6 +78,7 @@ def test_extras_bring_their_packages_and_an_unknown_one_is_refused(shelf: Path) 
         collect(shelf, "3.11", "steam")
 
 
+@pytest.mark.proof
 def test_a_lock_brings_its_own_versions_or_nothing(shelf: Path, tmp_path: Path) -> None:
     write_wheels(shelf, *own_parts(["tool>=1"]), ("tool", "1.2", wheel("tool", "1.2")))
     first, lock = resolve(shelf), tmp_path / "flash.lock"

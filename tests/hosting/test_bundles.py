@@ -51,6 +51,7 @@ def sums(log: MillLog, spans: list[tuple[int, float]]) -> list[tuple[str, int, f
     return found
 
 
+@pytest.mark.proof
 def test_a_flow_goes_on_with_the_code_of_another_bundle_from_its_state(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

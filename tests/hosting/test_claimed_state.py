@@ -251,6 +251,7 @@ def check(case: Case, folder: Path, seen: Counter[str]) -> None:
     seen["left"] += sum(one.device.cells for one in run.log.senders)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("flows", few_and_all("flows of which devices take steps", range(FLOWS), 9))
 def test_state_that_devices_take_from_a_hosted_flow_and_leave_to_it_changes_no_result(
     flows: list[int], tmp_path: Path

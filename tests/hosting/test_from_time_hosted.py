@@ -23,6 +23,7 @@ FIRST = 150
 NEW = ("by_count_too", "by_name", "level_too", "levels_too", "levels_too_order", "per_second", "second")
 
 
+@pytest.mark.proof
 def test_new_steps_begin_in_the_log_of_before_over_restarts_and_in_a_replay(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

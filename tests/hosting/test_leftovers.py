@@ -101,6 +101,7 @@ def cells(group: Group) -> int:
     return sum(int(one["numRowsTotal"]) for one in progress["stateOperators"])
 
 
+@pytest.mark.proof
 def test_a_flow_that_leaves_takes_its_files_and_its_state_along(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +137,7 @@ def test_a_flow_that_leaves_takes_its_files_and_its_state_along(
         wanted.close()
 
 
+@pytest.mark.proof
 def test_a_kill_between_registering_a_run_and_publishing_it_holds_the_log_no_longer(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ goes back amid a claim, and a device is retired as the cells of a step leave it.
 """
 
 
+@pytest.mark.proof
 def test_moves_and_revisions_in_one_run_give_what_the_reference_gives(tmp_path: Path) -> None:
     seen = Counter[str]()
     for number in FLOWS:

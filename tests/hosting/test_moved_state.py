@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from geartrain.graph.graph import DEAD_LETTERS, STATE
 from geartrain.planning import make_plan
@@ -66,6 +67,7 @@ def check(case: Case, folder: Path, seen: Counter[str]) -> None:
     seen["killed"] += kills - run.kills
 
 
+@pytest.mark.proof
 def test_state_that_devices_leave_to_a_hosted_flow_changes_no_result(tmp_path: Path) -> None:
     seen = Counter[str]()
     for number, case in enumerate(drawn(moving_cases(), 6, FLOWS)):

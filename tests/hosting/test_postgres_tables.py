@@ -43,6 +43,7 @@ def schemas(dsn: str) -> list[str]:
     return sorted(name for (name,) in found)
 
 
+@pytest.mark.proof
 def test_a_locked_schema_holds_its_flow_alone_and_a_replay_swaps_schemas(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres: Postgres
 ) -> None:

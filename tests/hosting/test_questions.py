@@ -57,6 +57,7 @@ def state_of(log: MillLog, sensor: str, upto: int) -> dict[str, float] | None:
     return {"count": count, "total": total} if count else None
 
 
+@pytest.mark.proof
 def test_the_state_of_a_key_is_told_while_the_flow_runs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,7 @@ def flows_of(hosting: Hosting) -> set[tuple[str, int]]:
     return {(one.flow, one.run) for one in hosting.host.groups.shared.version.flows.values()}
 
 
+@pytest.mark.proof
 def test_a_replay_takes_the_place_of_the_former_run_once_it_has_caught_up(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +143,7 @@ def test_a_replay_takes_the_place_of_the_former_run_once_it_has_caught_up(
         wanted.close()
 
 
+@pytest.mark.proof
 def test_flows_that_are_replayed_after_a_purge_leave_the_query_that_they_shared(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +185,7 @@ def test_flows_that_are_replayed_after_a_purge_leave_the_query_that_they_shared(
         wanted.close()
 
 
+@pytest.mark.proof
 def test_files_beside_the_tables_are_made_anew_and_the_former_ones_go_whatever_is_killed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +234,7 @@ def test_files_beside_the_tables_are_made_anew_and_the_former_ones_go_whatever_i
         wanted.close()
 
 
+@pytest.mark.proof
 def test_files_that_came_with_a_revision_come_with_it_in_a_replay(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

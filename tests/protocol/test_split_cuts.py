@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
 from geartrain.aggregates.mergeable import BuiltIn
@@ -27,6 +28,7 @@ def splits(cut: Cut) -> bool:
     return any(step.endswith("_partial") for step in cut.edge)
 
 
+@pytest.mark.proof
 def test_random_aggregates_that_are_split_give_what_the_reference_gives() -> None:
     drawn: Counter[str] = Counter()
 

@@ -150,6 +150,7 @@ def test_the_driver_says_so_before_spark_starts(made: Made, tmp_path: Path) -> N
     assert (status["state"], status["reason"]) == ("failed", said.removeprefix("driver: "))
 
 
+@pytest.mark.proof
 def test_lost_checkpoints_are_made_again_and_each_row_is_there_once(made: Made) -> None:
     """The last of this file: it goes on with what the others have copied."""
     cloud = made.cloud

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -66,6 +67,7 @@ def check_flows(
         ) from error
 
 
+@pytest.mark.proof
 def test_random_flows_on_spark_equal_the_reference(spark: SparkSession, tmp_path: Path) -> None:
     flows = chosen(FLOWS, examples=60, start=1)
     queries = compile_queries(many(flows).plan(random.Random(1)))  # as the run itself draws it
