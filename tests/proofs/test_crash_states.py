@@ -41,6 +41,8 @@ STEPS = 90
 """About so many times as many states are recovered as of each step."""
 SPLIT = ("quotes", "device-1")
 SPOOL = ("spool.sqlite", "spool.sqlite-wal")
+FRESH = b"fresh..!"
+"""The epoch of a spool that is begun as the power is back."""
 LEDGER = ("ledger.sqlite", "ledger.sqlite-wal")
 
 Recovery = Callable[[Path, int], Awaitable[None]]
@@ -203,10 +205,11 @@ class Proof:
     async def spool_recovered(self, folder: Path, acked: int) -> None:
         """What a spool must hold after a loss of power."""
         spool = SqliteSpool(folder / SPOOL[0])
-        image: SpoolImage = await spool.open("device-1", FLOW, b"fresh..!")
+        image: SpoolImage = await spool.open("device-1", FLOW, FRESH)
         held = {batch.seq: batch for batch in await spool.read(0, 1_000)}
         await spool.close()
-        assert image.epoch == self.device.epoch, "the spool began anew"
+        # An epoch is a spool's own from its first commit on.
+        assert image.epoch == (self.device.epoch if image.last_seq else FRESH), "the spool began anew"
         assert self.committed <= image.last_seq <= self.begun, "a commit is lost, or half of one is there"
         assert image.acked_seq in self.trimmed
         assert image.acked_seq <= acked, "what no ack said is trimmed"
@@ -254,7 +257,7 @@ class Proof:
                     await spool.close()
                     await self.spool_mirror.checkpoint(SPOOL, "spool closed")
                     spool = SqliteSpool(self.spool_mirror.folder / SPOOL[0])
-                    await spool.open("device-1", FLOW, b"fresh..!")
+                    await spool.open("device-1", FLOW, FRESH)
                     await self.spool_mirror.database(SPOOL, "spool opened")
         await spool.close()
         return self.spool_mirror.counts | self.log_mirror.counts
@@ -321,7 +324,7 @@ def test_what_a_killed_agent_left_in_the_page_cache_is_durable_once_a_spool_was_
 
     async def recovered(folder: Path, acked: int) -> None:
         spool = SqliteSpool(folder / SPOOL[0])
-        image = await spool.open("device-1", FLOW, b"fresh..!")
+        image = await spool.open("device-1", FLOW, FRESH)
         assert (image.last_seq, await spool.read(acked, 10)) == (1, [batch])
         await spool.close()
 
