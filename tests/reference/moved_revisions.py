@@ -168,8 +168,7 @@ class _Run:
         life = self._lives.setdefault((step.id, place), Life([[] for _ in above]))
         rows = list[Row]()
         if lost := self._lost(step.id, place, number):
-            marks = self._at.retired[place].marks
-            clock = min(marks.get(one, START_OF_TIME) for one in self._above(step, graph))
+            clock = _slowest(self._at.retired[place].marks, self._above(step, graph))
             rows, above = lived(step, life, above, clock, self.answer), [[] for _ in above]
             life.forget(lost)
         return rows + lived(step, life, above, self._clock(step, place, number, graph), self.answer)
@@ -235,7 +234,7 @@ class _Run:
     def _clock(self, step: Step, place: str, number: int, graph: Graph) -> int:
         """How far a step is where its next revision begins."""
         above = self._above(step, graph)
-        in_log = min(self._at.clocks[number - 1].get(source, START_OF_TIME) for source in above)
+        in_log = _slowest(self._at.clocks[number - 1], above)
         if number == len(self._parts):
             return self._last_clock(step.id, place, above)
         if not place:
@@ -246,15 +245,20 @@ class _Run:
         ends = self._next(step.id, place, stands, number)
         if ends is None:
             return self._last_clock(step.id, place, above)
-        return min(ends.marks.get(one, START_OF_TIME) for one in above)
+        return _slowest(ends.marks, above)
 
-    def _above(self, step: Step, graph: Graph) -> list[str]:
+    def _above(self, step: Step, graph: Graph) -> set[str]:
         """The sources above a step."""
-        return sorted({one.id for one in graph.sources()} & graph.ancestors(step.id))
+        return {one.id for one in graph.sources()} & graph.ancestors(step.id)
 
     def _last_clock(self, step: str, place: str, above: Collection[str]) -> int:
         """How far a step comes at all."""
         retired = self._at.retired.get(place)
         if retired is None or step not in retired.runs:
             return END_OF_TIME
-        return min(retired.marks.get(one, START_OF_TIME) for one in above)
+        return _slowest(retired.marks, above)
+
+
+def _slowest(clocks: Mapping[str, int], sources: Collection[str]) -> int:
+    """How far the slowest of some sources is."""
+    return min(clocks.get(one, START_OF_TIME) for one in sources)

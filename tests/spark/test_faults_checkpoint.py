@@ -152,7 +152,7 @@ def test_the_driver_says_so_before_spark_starts(made: Made, tmp_path: Path) -> N
 
 @pytest.mark.proof
 def test_lost_checkpoints_are_made_again_and_each_row_is_there_once(made: Made) -> None:
-    """The last of this file: it goes on with what the others have copied."""
+    """The last of this file, also where it runs apart: it changes what the others copy."""
     cloud = made.cloud
     # State that only Spark finds torn, for its end is missing, is refused at every start from then on.
     cloud.lose_the_last_commit()
