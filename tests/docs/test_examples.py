@@ -71,7 +71,13 @@ def test_the_flow_of_the_readme_runs_as_it_says(tmp_path: Path) -> None:
     )
 
 
-RUN = ("concepts", "sinks", "sources", "testing")
+RUN = (
+    "concepts",
+    "sinks",
+    "sources",
+    *sorted(f"sources/{page.stem}" for page in (ROOT / "docs" / "sources").glob("*.md")),
+    "testing",
+)
 """The pages whose examples are all run."""
 
 

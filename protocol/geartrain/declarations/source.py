@@ -29,12 +29,15 @@ class Reject(msgspec.Struct, frozen=True):
         reason: one sentence: which file and line, and what is wrong.
         raw: the row's bytes.
         event_time: its event time, microseconds since 1970 UTC, where it is known.
+        code: what kind of fault it is, in lower case with underscores, such as `bad_time`. Programs compare
+            codes; the reason is for people, and its words may change.
     """
 
     number: int
     reason: str
     raw: bytes
     event_time: int | None = None
+    code: str = "not_a_record"
 
 
 class Batch(msgspec.Struct, frozen=True):
