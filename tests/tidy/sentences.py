@@ -112,6 +112,8 @@ def cleaned_files() -> Iterator[Path]:
     """The files that are measured."""
     for name in CLEANED:
         top = ROOT / name
-        for path in [top] if top.is_file() else sorted(top.rglob("*.md" if name.startswith("docs/") else "*.py")):
+        for path in (
+            [top] if top.is_file() else sorted(top.rglob("*.md" if name.startswith("docs/") else "*.py"))
+        ):
             if not path.stem.endswith("_pb2"):
                 yield path.relative_to(ROOT)
