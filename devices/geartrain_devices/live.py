@@ -40,10 +40,17 @@ class _Waiting(msgspec.Struct, frozen=True):
 
 
 class Framed(msgspec.Struct, frozen=True):
-    """The bytes of one record out of a stream, or bytes that are none, and why."""
+    """The bytes of one record out of a stream, or bytes that are none, and why.
+
+    Args:
+        raw: the bytes, up to a cap.
+        problem: half a sentence that says why these are no record; empty where they may be one.
+        passed: how many bytes of it behind `raw` were passed over.
+    """
 
     raw: bytes
     problem: str = ""
+    passed: int = 0
 
 
 class Reader(Protocol):

@@ -29,7 +29,8 @@ from geartrain.records.event_time import format_time
 from geartrain.source import Source, Split
 from geartrain_devices.json_fields import JsonFields, now_us
 from geartrain_devices.live import Framed, LiveBufferSplit
-from geartrain_devices.syslog_messages import Stream, parse
+from geartrain_devices.syslog_frames import Stream, too_long
+from geartrain_devices.syslog_messages import parse
 
 T = TypeVar("T")
 _LOG = logging.getLogger("geartrain.devices")
@@ -145,6 +146,12 @@ class _Reader:
         except ValueError as error:
             raise ValueError(f"{sender}: {error}") from None
 
+    def framed(self, data: bytes) -> Framed:
+        """A datagram as the one message that it is."""
+        passed = max(0, len(data) - self.bytes_max)
+        problem = too_long(len(data), self.bytes_max) if passed else ""
+        return Framed(data[: self.bytes_max].rstrip(b"\r\n\0"), problem, passed)
+
     def push(self, split: LiveBufferSplit, sender: Sender, found: Framed) -> bool:
         """Hand one message to a split; whether there was room for it."""
         return split.push(found.raw, partial(self.read, sender, found.problem), sender.address)
@@ -233,9 +240,7 @@ class _Listener:
         try:
             while True:
                 data, (address, sender_port, *_) = await loop.sock_recvfrom(listening, _DATAGRAM_BYTES_MAX)
-                is_long = len(data) > self._reader.bytes_max
-                problem = f"it is longer than {self._reader.bytes_max} bytes" if is_long else ""
-                found = Framed(data[: self._reader.bytes_max].rstrip(b"\r\n\0"), problem)
+                found = self._reader.framed(data)
                 if not self._reader.push(split, Sender(address, sender_port, transport), found):
                     self._lose(address)
                 turn += 1

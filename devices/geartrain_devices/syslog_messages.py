@@ -12,7 +12,6 @@ import re
 import msgspec
 
 from geartrain.records.event_time import parse_time
-from geartrain_devices.live import Framed
 from geartrain_devices.text_files import not_utf8
 
 PARAMETERS_MAX = 256
@@ -31,8 +30,6 @@ _LEGACY = re.compile(
 )
 _PRIORITY_MAX = 191
 _BOM = b"\xef\xbb\xbf"
-_COUNT = re.compile(rb"([1-9]\d{0,8}) ")
-_COUNT_BYTES_MAX = 10
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -125,77 +122,3 @@ def _text(raw: bytes, at: int) -> str:
     if (problem := not_utf8(text)) is not None:
         raise ValueError(f"its text: {problem}")
     return text.decode()
-
-
-class Stream:
-    """The messages of one connection: each begins with its length, or ends with a line feed (RFC 6587)."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._cap = bytes_max
-        self._buffer = bytearray()
-        self._passing, self._passing_line = 0, False
-
-    def feed(self, data: bytes) -> list[Framed]:
-        """What has become whole by `data`."""
-        self._buffer += data
-        found: list[Framed] = []
-        while self._buffer and (self._passed() or self._take(found)):
-            pass
-        return found
-
-    def end(self) -> list[Framed]:
-        """What is left when the connection ends."""
-        raw = bytes(self._buffer).strip(b"\r\n\0")
-        self._buffer.clear()
-        if not raw or self._passing or self._passing_line:
-            return []
-        if (count := _COUNT.match(raw)) is not None:
-            has = len(raw) - count.end()
-            return [Framed(raw, f"the connection ended after {has} of its {int(count[1])} bytes")]
-        return [Framed(raw)]
-
-    def _passed(self) -> bool:
-        """Pass over what is left of a message that was too long; whether there was any."""
-        if self._passing:
-            taken = min(self._passing, len(self._buffer))
-            self._passing -= taken
-            del self._buffer[:taken]
-            return True
-        if self._passing_line:
-            end = self._buffer.find(b"\n")
-            self._passing_line = end < 0
-            del self._buffer[: end + 1 if end >= 0 else len(self._buffer)]
-            return True
-        return False
-
-    def _take(self, found: list[Framed]) -> bool:
-        """Take one message; False where its end has not come yet."""
-        if self._buffer[0] in b"\r\n\0":
-            del self._buffer[: len(self._buffer) - len(self._buffer.lstrip(b"\r\n\0"))]
-            return True
-        count = _COUNT.match(self._buffer)
-        if count is not None:
-            return self._counted(found, count.end(), int(count[1]))
-        if len(self._buffer) < _COUNT_BYTES_MAX and self._buffer.isdigit():
-            return False
-        end = self._buffer.find(b"\n")
-        if end < 0 and len(self._buffer) <= self._cap:
-            return False
-        size = end if end >= 0 else len(self._buffer)
-        self._passing_line = end < 0
-        self._found(found, bytes(self._buffer[:size]).rstrip(b"\r\0"))
-        del self._buffer[: size + 1]
-        return True
-
-    def _counted(self, found: list[Framed], begin: int, size: int) -> bool:
-        if len(self._buffer) < begin + min(size, self._cap + 1):
-            return False
-        raw = bytes(self._buffer[begin : begin + size])
-        self._passing = size - len(raw)
-        self._found(found, raw)
-        del self._buffer[: begin + len(raw)]
-        return True
-
-    def _found(self, found: list[Framed], raw: bytes) -> None:
-        problem = f"it is longer than {self._cap} bytes" if len(raw) > self._cap else ""
-        found.append(Framed(raw[: self._cap], problem))

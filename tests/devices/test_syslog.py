@@ -24,7 +24,8 @@ from geartrain_cloud.broker.ready import free_port
 from geartrain_cloud.certs import DEVICE, SERVER, Fleet
 from geartrain_devices.live import BUFFER_MAX, Framed, LiveBufferSplit
 from geartrain_devices.syslog import Syslog
-from geartrain_devices.syslog_messages import Stream, parse
+from geartrain_devices.syslog_frames import Stream
+from geartrain_devices.syslog_messages import parse
 from tests.devices.agent_process import AgentProcess
 from tests.devices.lines_flow import Said
 
@@ -195,32 +196,109 @@ def test_what_is_no_message_is_one_sentence(raw: bytes, said: str) -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_streams_are_cut_into_their_messages_whatever_the_pieces(seed: int) -> None:
     choose = random.Random(seed)
-    expected: list[Framed] = []
+    expected: list[tuple[bytes, bool, int]] = []
     data = b""
     for _ in range(30):
-        size = choose.choice((1, 5, 99, 100, 101, 500))
-        body = b"<" + bytes(choose.choices(b"abc<> 0", k=size - 1))
+        size = choose.choice((5, 99, 100, 101, 500))
+        whole = b"<13>" + bytes(choose.choices(b"abc<> 0", k=size - 4))
         if choose.random() < 0.5:
-            data += b"%d " % size + body
+            data += b"%d " % size + whole
             data += b"\n" if choose.random() < 0.2 else b""
+            whole = (b"%d " % size if size > 100 else b"") + whole
         else:
-            data += body + choose.choice((b"\n", b"\r\n", b"\0\n"))
-        problem = "it is longer than 100 bytes" if size > 100 else ""
-        expected.append(Framed(body[:100], problem))
-    stream, found = Stream(100), list[Framed]()
+            data += whole + choose.choice((b"\n", b"\r\n", b"\0\n", b"\0"))
+        expected.append((whole[:100], size > 100, max(0, len(whole) - 100)))
+    found, framing_bytes = cut_up(data, 100, choose)
+    assert [(one.raw, bool(one.problem), one.passed) for one in found] == expected
+    assert sum(len(one.raw) + one.passed for one in found) + framing_bytes == len(data)
+
+
+def cut_up(data: bytes, cap: int, choose: random.Random) -> tuple[list[Framed], int]:
+    """The frames of a connection whose bytes come in pieces, and the bytes of its framing."""
+    stream, found = Stream(cap), list[Framed]()
     while data:
         size = choose.choice((1, 2, 50, 1_000))
         found += stream.feed(data[:size])
         data = data[size:]
-    assert found + stream.end() == expected
+    return found + stream.end(), stream.framing_bytes
+
+
+GOOD = b"<13>Sep 10 00:00:00 localhost logger: good"
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (b"20240102 03:04:05 host app: hello\n", ""),
+        (b"29 Jul 2024 host app: hello\n", ""),
+        (b"999999999 <13>Sep 10 00:00:00 localhost logger: x\n", "counts 999999999 bytes, above"),
+        (b"8000 <13>Sep 10 00:00:00 localhost logger: x\n", "and these are not one message"),
+        (b"1 <13>Sep 10 00:00:00 localhost logger: x\n", "and these are not one message"),
+        (b"20 <13>Sep 10 00:00:00 localhost logger: x\n", "and these are not one message"),
+        (b"1234567890123 <13>x\n", ""),
+        (b"12 no priority\0", ""),
+    ],
+)
+def test_a_number_that_is_no_octet_count_costs_one_line(bad: bytes, reason: str) -> None:
+    many = GOOD + b"\n"
+    for seed in range(3):
+        for data in (bad + many * 300, many * 300 + bad + many * 300):
+            found, framing_bytes = cut_up(data, 1 << 14, random.Random(seed))
+            others = [one for one in found if one.raw != GOOD or one.problem]
+            assert [one.raw for one in others] == [bad.rstrip(b"\n\0")]
+            assert reason in others[0].problem
+            assert len(found) == 1 + data.count(many)
+            assert sum(len(one.raw) for one in found) + framing_bytes == len(data)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"%d " % (len(GOOD) - 3) + GOOD,  # counted in characters, or before something was put in
+        b"20000 <13>" + b"x" * 19_996,
+        b"20000 <13>" + b"x" * 9_000 + b"\n" + b"y" * 10_995,
+        b"12 hello world!",
+        b"and no count at all ",
+    ],
+)
+def test_counted_messages_behind_a_wrong_count_are_read(bad: bytes) -> None:
+    counted = b"%d " % len(GOOD) + GOOD
+    for seed in range(3):
+        data = counted * 2 + bad + counted * 300
+        found, framing_bytes = cut_up(data, 1 << 14, random.Random(seed))
+        good = sum(one == Framed(GOOD) for one in found)
+        assert 301 <= good <= 302  # whether a count is true shows behind it: junk there makes it doubtful
+        assert 1 <= len(found) - good <= 2
+        assert sum(len(one.raw) + one.passed for one in found) + framing_bytes == len(data)
+
+
+def test_a_counted_message_of_several_lines_stays_whole() -> None:
+    lines = b"<13>1 - h a - - - line one\nline two"
+    trace = b"<13>1 - h a - - - received:\n<14>a message within another\n"
+    counted = b"".join(b"%d " % len(one) + one for one in (lines, trace, lines))
+    assert [one.raw for one in Stream(480).feed(counted)] == [lines, trace, lines]
+
+
+def test_a_line_without_an_end_is_told_before_it_ends() -> None:
+    stream, found = Stream(480), list[Framed]()
+    for _ in range(200):
+        found += stream.feed(b"<13>" + b"x" * 16_380)
+    assert len(found) == 3
+    assert {len(one.raw) for one in found} == {480}
+    last = stream.end()
+    assert sum(len(one.raw) + one.passed for one in found + last) == 200 * 16_384
 
 
 def test_a_stream_that_ends_too_early_says_so() -> None:
     stream = Stream(100)
     assert stream.feed(b"10 <1>abc") == []
     assert stream.end() == [Framed(b"10 <1>abc", "the connection ended after 6 of its 10 bytes")]
+    stream = Stream(100)
     assert stream.feed(b"<1>no end") == []
     assert stream.end() == [Framed(b"<1>no end")]
+    stream = Stream(100)
+    assert stream.feed(b"90 <1>of a line\n<2>of another\n<3>third\n") == []
+    assert [one.raw for one in stream.end()] == [b"90 <1>of a line", b"<2>of another", b"<3>third"]
 
 
 def test_udp_and_tcp_of_a_library_that_others_use(tmp_path: Path) -> None:
@@ -314,6 +392,26 @@ def test_over_tcp_a_sender_waits_and_nothing_is_lost() -> None:
     found = listen(story, source)
     assert [int(one.message.split()[0]) for one in found.values] == list(range(count))
     assert found.reasons == []
+
+
+def test_lines_that_begin_with_a_number_cost_themselves_alone_over_tcp() -> None:
+    source = Syslog[Event](tcp=free_port())
+
+    def send(bad: bytes, name: bytes, count: int) -> None:
+        with socket.create_connection(("127.0.0.1", source.tcp), timeout=60) as sender:
+            sender.sendall(bad)
+            for number in range(count):
+                sender.sendall(b"<13>Sep 10 00:00:00 localhost logger: %s %d\n" % (name, number))
+
+    async def story(found: Found) -> None:
+        await asyncio.to_thread(send, b"20240102 03:04:05 host app: hello\n", b"good", 300)
+        await asyncio.to_thread(send, b"29 Jul 2024 host app: hello\n", b"second", 10)
+        await found.until(312)
+
+    found = listen(story, source)
+    messages = [f"good {number}" for number in range(300)] + [f"second {number}" for number in range(10)]
+    assert sorted(one.message for one in found.values) == sorted(messages)
+    assert sorted(found.raws) == [b"20240102 03:04:05 host app: hello", b"29 Jul 2024 host app: hello"]
 
 
 def lost(found: Found) -> int:

@@ -22,7 +22,8 @@ from geartrain.wire.codec import decode_control, decode_envelope, decode_gap, de
 from geartrain_devices.json_fields import JsonFields
 from geartrain_devices.line_fields import LineFields, LineOptions
 from geartrain_devices.serial_frames import CHECKS, Frames, Framing, Lines
-from geartrain_devices.syslog_messages import Stream, parse
+from geartrain_devices.syslog_frames import Stream
+from geartrain_devices.syslog_messages import parse
 from tests.security.fuzz_devices import device_requests
 from tests.security.fuzz_ingest import publishes
 from tests.security.fuzz_page import requests
@@ -97,30 +98,40 @@ def sensors(numbers: range) -> Outcome:
 
 
 def syslog(numbers: range) -> Outcome:
-    """Streams of syslog messages, cut at any place; each message with structured data and older ones."""
+    """Streams of syslog messages, cut at any place; each message with structured data and older ones. Each
+    byte of a connection is in a frame, was passed over and counted, or is of the framing.
+    """
     good = (
         b"<34>1 2003-10-11T22:14:15.003Z m.example su - ID47 - \xef\xbb\xbf'su root' failed\n",
         b"109 <165>1 2003-08-24T05:14:15.000003-07:00 h a 1 m "
         rb'[x@1 iut="3" b="\"\]\\"][y@1 class="high"][z@2] An entry' + b"." * 8,
         b"<13>Feb  5 17:32:18 10.0.0.99 cron[42]: ran\r\n",
         b"99999999 <13>too long",
+        b"20240102 03:04:05 host app: hello\n",
+        b"9 <13>12345",
     )
-    memory, refused, taken = Memory(numbers), 0, 0
-    stream = Stream(480)
+    memory, taken = Memory(numbers), 0
+    stream, fed, found = Stream(480), 0, 0
     for number, data in inputs(good, numbers, spoiled):
         memory.look(number)
-        if number % 50 == 0:
-            stream = Stream(480)
+        frames = [*stream.feed(data[: number % 97]), *stream.feed(data[number % 97 :])]
+        fed += len(data)
+        if number % 50 == 49:
+            frames += stream.end()
         is_good = False
-        for framed in [*stream.feed(data[: number % 97]), *stream.feed(data[number % 97 :])]:
+        for framed in frames:
+            found += len(framed.raw) + framed.passed
             try:
                 parse(framed.raw)
-                is_good = not framed.problem
+                is_good |= not framed.problem
             except ValueError:
                 pass
         taken += is_good
-        refused += not is_good
-    return Outcome("syslog", taken, refused, memory.growth_bytes())
+        if number % 50 == 49:
+            if found + stream.framing_bytes != fed:
+                raise AssertionError(f"input {number}: {fed} bytes, of which {found} came out")
+            stream, fed, found = Stream(480), 0, 0
+    return Outcome("syslog", taken, len(numbers) - taken, memory.growth_bytes())
 
 
 def serial(numbers: range) -> Outcome:
