@@ -25,6 +25,7 @@ import msgspec
 
 from geartrain.errors import USER_ERRORS, SourceError
 from geartrain.graph.conform import describe
+from geartrain.printable import shortened
 from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME, format_time, parse_time, to_datetime
 from geartrain.schema import Field, FieldType, Logical, Schema, derive, logicals
 from geartrain.schema.storable import is_unicode
@@ -448,15 +449,7 @@ def _parse_bool(text: str) -> bool:
     return found
 
 
-@lru_cache(maxsize=4_096)  # days repeat
-def parse_moment(text: str) -> int:
-    """An ISO 8601 date or time as microseconds since 1970 UTC; raises `ValueError` with a sentence."""
-    try:
-        return parse_time(text)
-    except (ValueError, OverflowError):
-        raise ValueError(
-            f"{shortened(text)} is not an ISO 8601 date or time, such as 2008-10-10 or 2008-10-10T09:30:00Z"
-        ) from None
+parse_moment = lru_cache(maxsize=4_096)(parse_time)  # days repeat
 
 
 _PARSERS: dict[FieldType, Callable[[str], Any]] = {
@@ -467,8 +460,3 @@ _PARSERS: dict[FieldType, Callable[[str], Any]] = {
     FieldType.BYTES: str.encode,
     FieldType.DATETIME: lambda text: to_datetime(parse_moment(text)),
 }
-
-
-def shortened(text: str) -> str:
-    """A text as it may stand in a sentence: quoted, escaped and not long."""
-    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -12,8 +12,9 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from math import isfinite
 from typing import Any, TypeVar
 
+from geartrain.printable import shortened
 from geartrain.source import Split
-from geartrain_devices.csv_replay import CsvReplay, parse_moment, shortened
+from geartrain_devices.csv_replay import CsvReplay, parse_moment
 from geartrain_devices.file_replay import RecordedRow
 from geartrain_examples.traffic.records import Checkpoint, Pass, Reading
 

@@ -29,6 +29,11 @@ def printable(text: str, chars_max: int | None = None, *, keep: str = "") -> str
     return "".join(c if c.isprintable() or c in keep else _escape(c) for c in text)
 
 
+def shortened(text: str) -> str:
+    """A text as it may stand in a sentence: quoted, escaped and not long."""
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
 def is_word(text: str) -> bool:
     """Whether `text` is one word of printable ASCII, such as a token or an address; "" is none."""
     return text != "" and text.isascii() and text.isprintable() and " " not in text
