@@ -20,6 +20,8 @@ from geartrain.runtime.reader import open_splits
 from geartrain.runtime.splits import FUTURE_US_MAX, SplitTracker
 from geartrain.source import Batch, Reject, Source, Split
 from geartrain.testing import FakeClock
+from geartrain_devices.file_replay import ReplaySplit
+from geartrain_devices.json_lines import JsonLines
 from geartrain_edge.sources.intake import Intake
 from geartrain_edge.spool.backlog import Counters
 from tests.edge.agents import agent_of, run, until
@@ -221,3 +223,28 @@ def test_a_read_that_holds_up_the_others_is_said(
     assert counters.totals.get("reads_slow", 0) == warned
     said = "slow_read: source readings, split s: read took 12 s, and the other splits waited; "
     assert [record.getMessage().startswith(said) for record in caplog.records] == [True] * warned
+    assert all("an empty Batch" in record.getMessage() for record in caplog.records)
+
+
+def test_a_slow_read_of_a_source_that_comes_with_geartrain_blames_no_author(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, path = FakeClock(), tmp_path / "readings.jsonl"
+    path.write_text('{"time": 1, "sensor": "s", "level": 1.0}\n')
+    read = ReplaySplit.read
+
+    async def read_slowly(split: ReplaySplit, position: int, limit: int) -> Batch:
+        clock.advance(12)
+        return await read(split, position, limit)
+
+    monkeypatch.setattr(ReplaySplit, "read", read_slowly)
+    flow = Flow("fleet")
+    flow.source("readings", JsonLines(path=str(path)), out=Reading).sink("levels", Table("levels"))
+    plan = make_plan(flow.graph(), "edge")
+    intake, counters = Intake(plan, "d1", 10, 10, clock), Counters({})
+    intake.restore({})
+    asyncio.run(intake.read(Fragment(plan.graph, plan.edge), counters, 10))
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning.startswith("slow_read: source readings")
+    assert "a large file" in warning
+    assert "Batch" not in warning

@@ -44,7 +44,7 @@ def assert_much_was_met(
     assert counters["records_logged"] > 1_000
 
 
-@pytest.mark.parametrize("seed", [93, 930_067])
+@pytest.mark.parametrize("seed", [93, 930_067, 836_922_040])
 def test_worlds_that_have_broken_a_rule_before_break_none(seed: int) -> None:
     with quiet():
         assert RosterFleet(seed).run().crashes > 0

@@ -37,6 +37,13 @@ _FEED_S_MAX = 0.5
 """So long may the flow's code run for one read, about: nothing else of the process runs meanwhile."""
 _SLOW_READ_S = 10.0
 """A read that takes so long is said."""
+_OUR_SOURCES = "geartrain_devices."
+"""Modules of sources that come with Geartrain: their users cannot change how they read."""
+_AUTHOR_ADVICE = "let it return what is there, and an empty Batch where nothing is"
+_MACHINE_ADVICE = (
+    "a large file is put into the order of time at its first read, and a disk, network or machine that is "
+    "busy makes any read slow"
+)
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.001, 0.1
 
 
@@ -257,7 +264,7 @@ class Intake:
             return Read([], [], [], feed.tracker.progress.position)
         began_s = self._clock.monotonic_s()
         found = await feed.reader.fetch(limit)
-        self._warn_if_slow(feed.tracker, self._clock.monotonic_s() - began_s, counters)
+        self._warn_if_slow(feed, self._clock.monotonic_s() - began_s, counters)
         return found
 
     def _note(self, tracker: SplitTracker) -> None:
@@ -297,15 +304,15 @@ class Intake:
             self._rows_max = max(1, min(self._read_max, fitting, 2 * max(self._rows_max, rows)))
 
     @staticmethod
-    def _warn_if_slow(tracker: SplitTracker, took_s: float, counters: Counters) -> None:
+    def _warn_if_slow(feed: _Feed, took_s: float, counters: Counters) -> None:
         """Say that a read was long at work: splits are read in turn, so that all others waited."""
         if took_s < _SLOW_READ_S:
             return
         counters.add("reads_slow")
+        is_ours = type(feed.reader.split).__module__.startswith(_OUR_SOURCES)
         _LOG.warning(
-            "slow_read: source %s, split %s: read took %.0f s, and the other splits waited; "
-            "let it return what is there, and an empty Batch where nothing is",
-            *(tracker.step, tracker.name, took_s),
+            "slow_read: source %s, split %s: read took %.0f s, and the other splits waited; %s",
+            *(feed.tracker.step, feed.tracker.name, took_s, _MACHINE_ADVICE if is_ours else _AUTHOR_ADVICE),
         )
 
     def progress(self) -> Progress:

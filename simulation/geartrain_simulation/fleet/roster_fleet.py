@@ -308,11 +308,17 @@ class RosterFleet:
             self._heed(post)
 
     async def _followed(self) -> None:
-        """Wait until the log says what the roster wants."""
+        """Wait until ingest follows the newest change of the roster, and the log says what that wants.
+
+        The log alone does not tell: a device that was assigned and retired at once leaves the log as it was,
+        while ingest may have taken only the first of the two.
+        """
         for _ in range(int(_FOLLOWED_S / LOOK_S)):
             members, revisions = self.checkers.members, self._revisions()
+            has_taken = self.roster.taken == self.roster.serial
             has_crossed = all(members.revisions.get(place, 1) == n for place, n in revisions.items())
-            if has_crossed and members.all == self._wanted() and self.checkers.clocks_have_ended():
+            has_followed = has_taken and has_crossed and members.all == self._wanted()
+            if has_followed and self.checkers.clocks_have_ended():
                 return
             await asyncio.sleep(LOOK_S)
 

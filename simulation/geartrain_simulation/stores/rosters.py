@@ -42,11 +42,14 @@ def document_of(
 
 
 class RosterBook:
-    """What the roster's file holds. `unreadable`: how often a read fails."""
+    """What the roster's file holds. `taken`: the newest serial behind which ingest has asked for more, so
+    that it follows all up to there; `unreadable`: how often a read fails.
+    """
 
     def __init__(self) -> None:
         self.rows: dict[str, RosterRow] = {}
         self.serial = 0
+        self.taken = 0
         self.unreadable = 0.0
 
     def document(self, instance: str) -> RosterDocument:
@@ -97,6 +100,7 @@ class SimRoster:
 
     async def after(self, serial: int) -> list[RosterRow]:
         """What changed after `serial`; raises `LedgerError`."""
+        self._book.taken = max(self._book.taken, serial)
         self._process.point("roster.read", str(serial))
         await self._process.pause(self._random, self._faults)
         if self._random.random() < self._book.unreadable:
