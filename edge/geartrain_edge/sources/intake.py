@@ -309,7 +309,7 @@ class Intake:
         if took_s < _SLOW_READ_S:
             return
         counters.add("reads_slow")
-        is_ours = type(feed.reader.split).__module__.startswith(_OUR_SOURCES)
+        is_ours = feed.reader.module.startswith(_OUR_SOURCES)
         _LOG.warning(
             "slow_read: source %s, split %s: read took %.0f s, and the other splits waited; %s",
             *(feed.tracker.step, feed.tracker.name, took_s, _MACHINE_ADVICE if is_ours else _AUTHOR_ADVICE),

@@ -63,6 +63,8 @@ class SplitReader:
         """Whether it gives the same rows for the same positions, always."""
         self.pausable = source.pausable
         """Whether what nobody reads is not lost."""
+        self.module = type(source).__module__
+        """That of the source's class, which tells whose code reads."""
         self._since_1970, self._idle_after_us = source.since_1970, source.idle_after_ms * 1_000
         self._clock = clock if self.split.live_clock else None
         self.stand_at(None)
