@@ -13,13 +13,12 @@ from __future__ import annotations
 import csv
 import logging
 import re
-import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -30,8 +29,9 @@ from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME, format_time
 from geartrain.schema import Field, FieldType, Logical, Schema, derive, logicals
 from geartrain.schema.storable import is_unicode
 from geartrain.source import Split
-from geartrain_devices.file_replay import FileReplay, RecordedRow, RowReader
-from geartrain_devices.text_files import not_utf8, open_text, said
+from geartrain_devices.file_replay import NOT_A_RECORD, FileReplay, RecordedRow, RowReader
+from geartrain_devices.text_bytes import NotTextError, check_encoding
+from geartrain_devices.text_files import TextLines, open_text
 
 T = TypeVar("T")
 _LOG = logging.getLogger("geartrain.devices")
@@ -59,12 +59,14 @@ class CsvReplay(FileReplay[T]):
         out_of_orderness_ms: how far the time of a row may then lie below the highest before it and not be
             late.
         since_1970: promises that no row is of an earlier time. One that is becomes a dead letter.
+        encoding: how the text is written where no byte-order mark says so; empty for UTF-8.
     """
 
     time_column: str
     select: list[str] = field(default_factory=list)
     partition_column: str = ""
     others: bool = False
+    encoding: str = ""
 
     def check(self, record: T) -> str | None:
         """Why `record` is refused, in a few words, or None where it is sound; subclasses say more."""
@@ -114,6 +116,7 @@ class CsvReplay(FileReplay[T]):
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The one split of this device; raises `SourceError` naming the file and column, or the option."""
         self.check_path(step)
+        check_encoding(f"source {step}", self.encoding)
         if self.select and not self.partition_column:
             raise SourceError(
                 f"source {step} has select but no partition_column: name the column to select by"
@@ -158,11 +161,12 @@ class _Layout(msgspec.Struct, frozen=True):
     check: Callable[[Any], str | None]
     moment: Callable[[str], int]
     source: str
+    encoding: str
 
     @staticmethod
     def of(source: CsvReplay[Any], kind: Any, name: str = "a source") -> _Layout:
         path, schema = source.path, derive(kind)
-        header = read_header(path)
+        header = read_header(path, source.encoding)
         partition, time_column = source.partition_column, source.time_column
         return _Layout(
             path,
@@ -180,11 +184,12 @@ class _Layout(msgspec.Struct, frozen=True):
             source.check,
             source.moment,
             name,
+            source.encoding,
         )
 
     def rows(self) -> Iterator[RecordedRow | None]:
         """One of each row below the header: None for a row of another device."""
-        with closing(read_rows(self.path)) as rows:
+        with closing(read_rows(self.path, self.encoding)) as rows:
             next(rows, None)
             missing, others = set(self.select), set[str]()
             for row in rows:
@@ -215,7 +220,7 @@ class _Layout(msgspec.Struct, frozen=True):
 
     def survey(self) -> Iterator[tuple[str, int | None]]:
         """Partition and event time of each row."""
-        with closing(read_rows(self.path)) as rows:
+        with closing(read_rows(self.path, self.encoding)) as rows:
             next(rows, None)
             for row in rows:
                 read = self._read(row)
@@ -232,7 +237,7 @@ class _Layout(msgspec.Struct, frozen=True):
             return ""
 
     def _read(self, row: Row) -> RecordedRow:
-        time_us: int | None = None
+        time_us, code = None, row.code
         try:
             if row.problem is not None:
                 raise ValueError(row.problem)
@@ -254,7 +259,7 @@ class _Layout(msgspec.Struct, frozen=True):
             if problem is None:
                 return RecordedRow(row.line, time_us, values)
         where = f"{Path(self.path).name}, line {row.line}"
-        return RecordedRow(row.line, time_us, [], f"{where}: {problem}", row.raw, row.undecodable)
+        return RecordedRow(row.line, time_us, [], f"{where}: {problem}", row.raw, code)
 
     def _time(self, text: str) -> int:
         try:
@@ -283,37 +288,35 @@ class _Layout(msgspec.Struct, frozen=True):
         return values[0] if self.schema.scalar else self.kind(*values)
 
 
-def csv_reader(path: str, time_column: str, kind: Any) -> RowReader:
+def csv_reader(path: str, time_column: str, kind: Any, encoding: str = "") -> RowReader:
     """The rows of one CSV file as records of the type `kind`; raises `SourceError` naming file and column."""
-    return _Layout.of(CsvReplay[Any](path=path, time_column=time_column), kind)
+    return _Layout.of(CsvReplay[Any](path=path, time_column=time_column, encoding=encoding), kind)
 
 
 ROW_BYTES_MAX = 1 << 20
 """Bytes of one row, quoted newlines included."""
 
-_BOM = b"\xef\xbb\xbf"
-
 
 class Row(msgspec.Struct, frozen=True):
     """One row: `line` it begins on (from 1), raw bytes without the line's end, its fields as text.
 
-    problem: why it is no record, None where it can be one. `fields` of a row with a problem may be empty, and
-    bytes in them that are not UTF-8 stand as lone surrogates. undecodable: that there are such bytes is the
-    problem.
+    problem: why it is no record, with its `code`; None where it can be one. `fields` of a row with a problem
+    may be empty.
     """
 
     line: int
     raw: bytes
     fields: list[str]
     problem: str | None = None
-    undecodable: bool = False
+    code: str = NOT_A_RECORD
 
 
 class _Lines:
     """The lines of a file for `csv.reader`, which asks for one more while a quote is open."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    def __init__(self, file: TextLines) -> None:
+        self.coding = file.coding
+        self._lines = file.lines(ROW_BYTES_MAX)
         self._next_line = 1
         self.begins = 1
         self.raw = bytearray()
@@ -327,61 +330,38 @@ class _Lines:
         self.raw.clear()
 
     def __next__(self) -> str:
-        line = self._file.readline(ROW_BYTES_MAX + 1)
-        if not line:
-            raise StopIteration
-        if self._next_line == 1:
-            line = line.removeprefix(_BOM)
+        _, line, size = next(self._lines)
         self._next_line += 1
-        whole = line.endswith(b"\n")
-        while not whole:  # the rest of a line that is too long, or the last one without an end
-            rest = self._file.readline(ROW_BYTES_MAX)
-            if not rest:
-                break
-            whole = rest.endswith(b"\n")
-        too_long = len(self.raw) + len(line) > ROW_BYTES_MAX
+        too_long = len(self.raw) + size > ROW_BYTES_MAX
         self.raw += line[: ROW_BYTES_MAX - len(self.raw)]
         if too_long:
             raise csv.Error(f"it is longer than {ROW_BYTES_MAX} bytes")
-        return line.decode("utf-8", "surrogateescape")
+        return self.coding.decode(line)
 
 
-def read_rows(path: str) -> Generator[Row, None, None]:
+def read_rows(path: str, encoding: str = "") -> Generator[Row, None, None]:
     """Every row of the file but blank lines, the header too; raises `SourceError` when it cannot be read."""
-    try:
-        with open_text(path) as file:
-            lines = _Lines(file)
-            reader = csv.reader(lines, strict=True)
-            while True:
-                lines.begin_row()
-                problem = None
-                try:
-                    fields = next(reader, None)
-                except csv.Error as error:
-                    fields, problem = [], str(error)
-                if fields is None:
-                    return
-                if fields or problem:
-                    raw = bytes(lines.raw).rstrip(b"\r\n")
-                    undecodable = None if problem else _undecodable(fields, raw)
-                    problem = problem or undecodable or _problem(fields)
-                    yield Row(lines.begins, raw, fields, problem, undecodable is not None)
-    except (OSError, EOFError, zlib.error) as error:
-        raise SourceError(f"file {path} cannot be read: {said(error)}") from None
+    with open_text(path, encoding) as file:
+        lines = _Lines(file)
+        reader = csv.reader(lines, strict=True)
+        while True:
+            lines.begin_row()
+            problem, code = None, NOT_A_RECORD
+            try:
+                fields = next(reader, None)
+            except csv.Error as error:
+                fields, problem = [], str(error)
+            except NotTextError as error:
+                fields, problem, code = [], str(error), error.code
+            if fields is None:
+                return
+            if fields or problem:
+                yield Row(lines.begins, lines.coding.without_end(bytes(lines.raw)), fields, problem, code)
 
 
-def _undecodable(fields: list[str], raw: bytes) -> str | None:
-    """Why a row is not UTF-8, None where it is."""
-    return None if all(map(str.isascii, fields)) else not_utf8(raw)
-
-
-def _problem(fields: list[str]) -> str | None:
-    return "it holds a NUL byte" if any("\0" in field for field in fields) else None
-
-
-def read_header(path: str) -> list[str]:
+def read_header(path: str, encoding: str = "") -> list[str]:
     """The column names of the file's first row, without spaces around them; raises `SourceError`."""
-    with closing(read_rows(path)) as rows:
+    with closing(read_rows(path, encoding)) as rows:
         first = next(rows, None)
     if first is None:
         raise SourceError(f"file {path} is empty: its first line must name the columns")

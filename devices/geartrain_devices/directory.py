@@ -22,7 +22,8 @@ from geartrain_devices.csv_replay import csv_reader
 from geartrain_devices.file_replay import RecordedRow, RowReader, RowReport
 from geartrain_devices.json_fields import JsonFields
 from geartrain_devices.json_lines import JsonReader
-from geartrain_devices.text_files import said
+from geartrain_devices.text_bytes import check_encoding
+from geartrain_devices.text_files import reason_of
 
 T = TypeVar("T")
 _LOG = logging.getLogger("geartrain.devices")
@@ -40,6 +41,7 @@ class WatchedDirectory(Source[T]):
         last: the name of a file that says that no more will come, empty for never.
         out_of_orderness_ms: how far the time of a row may lie below the highest before it and not be late.
         since_1970: promises that no row is of an earlier time. One that is becomes a dead letter.
+        encoding: how the text is written where no byte-order mark says so; empty for UTF-8.
     """
 
     replayable: ClassVar[bool] = True
@@ -49,6 +51,7 @@ class WatchedDirectory(Source[T]):
     last: str = ""
     out_of_orderness_ms: Count = 0
     since_1970: bool = False
+    encoding: str = ""
 
     def reader(self, step: str, out: type[T]) -> Callable[[str], RowReader]:
         """How one file is read; subclasses define it."""
@@ -60,6 +63,7 @@ class WatchedDirectory(Source[T]):
             raise SourceError(f"source {step}: path = {self.path!r} is not a directory")
         if not self.pattern or "/" in self.pattern:
             raise SourceError(f"source {step}: pattern = {self.pattern!r} must be of names, such as *.csv")
+        check_encoding(f"source {step}", self.encoding)
         split = _DirectorySplit(
             f"source {step}", f"{device}/{step}", Path(self.path), self.pattern, self.last
         )
@@ -90,7 +94,7 @@ class JsonLinesDirectory(WatchedDirectory[T]):
     def reader(self, step: str, out: type[T]) -> Callable[[str], RowReader]:
         """One file as lines."""
         fields = JsonFields(f"source {step}", out, self.time, self.time_unit, self.fields)
-        return lambda path: JsonReader(path, fields)
+        return lambda path: JsonReader(path, fields, self.encoding)
 
 
 class CsvDirectory(WatchedDirectory[T]):
@@ -103,6 +107,7 @@ class CsvDirectory(WatchedDirectory[T]):
         time_column: the column of event times: ISO 8601, UTC where it names no zone.
         out_of_orderness_ms: how far the time of a row may lie below the highest before it and not be late.
         since_1970: promises that no row is of an earlier time. One that is becomes a dead letter.
+        encoding: how the text is written where no byte-order mark says so; empty for UTF-8.
     """
 
     pattern: str = "*.csv"
@@ -110,7 +115,7 @@ class CsvDirectory(WatchedDirectory[T]):
 
     def reader(self, step: str, out: type[T]) -> Callable[[str], RowReader]:
         """One file as rows."""
-        return lambda path: csv_reader(path, self.time_column, out)
+        return lambda path: csv_reader(path, self.time_column, out, self.encoding)
 
 
 class _DirectorySplit:
@@ -153,7 +158,7 @@ class _DirectorySplit:
             self._report.saw(found)
             number = rank * ROWS_MAX + row
             if found.problem or found.time is None:
-                rejects.append(Reject(number, found.problem, found.raw, found.time))
+                rejects.append(Reject(number, found.problem, found.raw, found.time, found.code))
             else:
                 values.append(self._open.record(found.columns))
                 times.append(found.time)
@@ -192,7 +197,7 @@ class _DirectorySplit:
         try:
             names = sorted(p.name for p in self._folder.glob(pattern) if p.is_file())
         except (OSError, ValueError) as error:
-            raise SourceError(f"directory {self._folder} cannot be read: {said(error)}") from None
+            raise SourceError(f"directory {self._folder} cannot be read: {reason_of(error)}") from None
         return [
             n
             for n in names

@@ -22,8 +22,11 @@ from geartrain.errors import SourceError
 from geartrain.source import Batch, Reject, Source
 from geartrain_devices.external_sort import Entry, SortedRows
 from geartrain_devices.pace import speed_of
+from geartrain_devices.text_bytes import TEXT_CODES
 
 T = TypeVar("T")
+NOT_A_RECORD = "not_a_record"
+"""The code of a row that is no record for a reason that has no code of its own."""
 _LOG = logging.getLogger("geartrain.devices")
 
 _TURN_ROWS = 1_000
@@ -34,8 +37,8 @@ _ROW_OVERHEAD_BYTES = 300
 class RecordedRow(msgspec.Struct, frozen=True):
     """A row of a file: the line it begins on; its event time, microseconds, and the columns of its record.
 
-    Or, where it is no record, `problem` (a sentence), its raw bytes, and its time if it has one. undecodable:
-    it is none because its bytes are not UTF-8.
+    Or, where it is no record, `problem` (a sentence) with its `code`, its raw bytes, and its time if it has
+    one.
     """
 
     line: int
@@ -43,13 +46,14 @@ class RecordedRow(msgspec.Struct, frozen=True):
     columns: list[Any]
     problem: str = ""
     raw: bytes = b""
-    undecodable: bool = False
+    code: str = NOT_A_RECORD
 
 
 class RowReport:
     """What a person should know of a file as a whole, said in the log by a warning with a name.
 
-    `not_utf8`: at the first row that is not UTF-8; `no_records`: where all rows of the file are dead letters.
+    `not_utf8`, `not_encoded` or `not_text`: at the first row that is no text of the file's encoding;
+    `no_records`: where all rows of the file are dead letters.
     """
 
     def __init__(self, source: str, path: str) -> None:
@@ -66,11 +70,11 @@ class RowReport:
             self._records += 1
             return
         self._first = self._first or row.problem
-        if row.undecodable and not self._told:
+        if row.code in TEXT_CODES and not self._told:
             self._told = True
             _LOG.warning(
-                "not_utf8: %s: %s; such rows are dead letters: write the file %s as UTF-8",
-                *(self._source, row.problem, self._path),
+                "%s: %s: %s; such rows of file %s are dead letters",
+                *(row.code, self._source, row.problem, self._path),
             )
 
     def end(self) -> None:
@@ -177,9 +181,9 @@ class ReplaySplit:
         rejects: list[Reject] = []
         size_bytes = 0
         while (entry := self._next) is not None and len(values) + len(rejects) < limit and self._due(entry):
-            problem, time_us, content = entry.content
+            problem, time_us, content, code = entry.content
             if problem:
-                rejects.append(Reject(self._at, problem, content, time_us))
+                rejects.append(Reject(self._at, problem, content, time_us, code))
             else:
                 values.append(self._reader.record(content))
                 times.append(time_us)
@@ -216,7 +220,10 @@ class ReplaySplit:
         return ranked
 
     def _entry(self, row: RecordedRow) -> Entry:
-        content = [row.problem, row.time, row.raw if row.problem else row.columns]
+        # A record has no code: empty texts and None cost a byte each on disk.
+        content = (
+            [row.problem, row.time, row.raw, row.code] if row.problem else ["", row.time, row.columns, ""]
+        )
         if self.as_recorded:
             return Entry(0, 0, row.line, content)
         return Entry(0, 0, row.line, content) if row.problem else Entry(1, row.time or 0, row.line, content)
@@ -232,7 +239,7 @@ class ReplaySplit:
         self._at = position
 
     def _due(self, entry: Entry) -> bool:
-        problem, time_us, _ = entry.content
+        problem, time_us, *_ = entry.content
         if self._speed == math.inf or problem:
             return True
         now_s = self._monotonic_s()

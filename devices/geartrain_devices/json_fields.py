@@ -27,7 +27,7 @@ from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME, format_time
 from geartrain.schema import Field, FieldType, RowCodec, Schema
 from geartrain.schema.derive import field_names, is_record_type
 from geartrain.schema.storable import INT64
-from geartrain_devices.text_files import not_utf8
+from geartrain_devices.text_bytes import not_utf8
 
 UNITS_US: Mapping[str, int] = {"s": 1_000_000, "ms": 1_000, "us": 1}
 """Units of a numeric time, in microseconds."""

@@ -6,26 +6,24 @@ a dead letter with file, line and reason.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from geartrain.errors import USER_ERRORS, SourceError
 from geartrain.graph.conform import describe
 from geartrain.source import Split
-from geartrain_devices.file_replay import FileReplay, RecordedRow
+from geartrain_devices.file_replay import NOT_A_RECORD, FileReplay, RecordedRow
 from geartrain_devices.json_fields import DOCUMENT_BYTES_MAX, JsonFields
-from geartrain_devices.text_files import not_utf8, open_text, said
+from geartrain_devices.text_bytes import NotTextError, TextCoding, check_encoding
+from geartrain_devices.text_files import open_text
 
 T = TypeVar("T")
 
-
-_BOM = b"\xef\xbb\xbf"
 HEAD_DOCUMENTS = 100
 """By so many it is judged whether a file lacks a field."""
 _NAMES_MAX = 20
@@ -39,6 +37,7 @@ class JsonLines(FileReplay[T]):
         time: the path of the event time in a document, such as `meta.at`: ISO 8601, or a number.
         time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
         fields: paths by field, for those that are not found by their own name.
+        encoding: how the text is written where no byte-order mark says so; empty for UTF-8.
         speed: event seconds for each second of the clock, or `"max"`.
         as_recorded: replay the lines in the order of the file, not of their times.
         out_of_orderness_ms: how far the time of a line may then lie below the highest before it and not be
@@ -49,6 +48,7 @@ class JsonLines(FileReplay[T]):
     time: str = "time"
     time_unit: str = "s"
     fields: dict[str, str] = field(default_factory=dict)
+    encoding: str = ""
 
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The one split of this device; raises `SourceError` naming the file or the option."""
@@ -56,7 +56,8 @@ class JsonLines(FileReplay[T]):
         if not self.time:
             raise SourceError(f'source {step}: set time = "PATH", where each line has its event time')
         fields = JsonFields(f"source {step}", out, self.time, self.time_unit, self.fields)
-        reader = JsonReader(self.path, fields)
+        check_encoding(f"source {step}", self.encoding)
+        reader = JsonReader(self.path, fields, self.encoding)
         reader.check()  # a file that is not there is an error now, not at the first read
         return [self.split(device, step, reader)]
 
@@ -66,12 +67,14 @@ class JsonReader(msgspec.Struct, frozen=True):
 
     path: str
     fields: JsonFields
+    encoding: str = ""
 
     def check(self) -> None:
         """Raise `SourceError` where the file cannot be read, or its first documents all lack what a record
         needs: each of its lines would be a dead letter.
         """
-        head = [found for _, raw in islice(self._opened(), HEAD_DOCUMENTS) if (found := _document(raw))]
+        lines = islice(self._lines(), HEAD_DOCUMENTS)
+        head = [found for _, raw, coding in lines if (found := _document(raw, coding))]
         if head and (lacking := self.fields.lacking(head)):
             names = dict.fromkeys(name for one in head for name in one)
             has = ", ".join(repr(name) for name in islice(names, _NAMES_MAX))
@@ -82,50 +85,49 @@ class JsonReader(msgspec.Struct, frozen=True):
 
     def rows(self) -> Iterator[RecordedRow | None]:
         """One of each line that is not blank."""
-        for number, raw in self._opened():
-            yield self._row(number, raw)
+        for number, raw, coding in self._lines():
+            yield self._row(number, raw, coding)
 
-    def _opened(self) -> Iterator[tuple[int, bytes]]:
-        try:
-            with open_text(self.path) as file:
-                yield from _lines(file)
-        except (OSError, EOFError, zlib.error) as error:
-            raise SourceError(f"file {self.path} cannot be read: {said(error)}") from None
+    def _lines(self) -> Iterator[tuple[int, bytes, TextCoding]]:
+        """(number from 1, bytes without its end, coding) of each line that is not blank; one that is too long
+        is cut behind the cap.
+        """
+        with open_text(self.path, self.encoding) as file:
+            coding = file.coding
+            for number, raw, _ in file.lines(DOCUMENT_BYTES_MAX + 2 * coding.unit_bytes):
+                if not coding.is_blank(raw):
+                    yield number, coding.without_end(raw), coding
 
-    def _row(self, line: int, raw: bytes) -> RecordedRow:
+    def _row(self, line: int, raw: bytes, coding: TextCoding) -> RecordedRow:
+        code = NOT_A_RECORD
         try:
-            time_us, record = self.fields.read(raw)
+            time_us, record = self.fields.read(coding.to_utf8(raw))
             return RecordedRow(line, time_us, self.fields.columns(record))
         except ValueError as error:
-            problem = str(error)
+            unreadable = _text_error(raw, coding)
+            problem, code = (str(unreadable), unreadable.code) if unreadable else (str(error), code)
         except USER_ERRORS as error:  # the user's own constructor: the line is the dead letter
             problem = describe(error)
-        where, undecodable = f"{Path(self.path).name}, line {line}", not_utf8(raw) is not None
-        return RecordedRow(line, None, [], f"{where}: {problem}", raw, undecodable)
+        where = f"{Path(self.path).name}, line {line}"
+        return RecordedRow(line, None, [], f"{where}: {problem}", raw, code)
 
     def record(self, columns: list[object]) -> object:
         """The record of a row's columns."""
         return self.fields.record(columns)
 
 
-def _document(raw: bytes) -> dict[str, Any]:
+def _document(raw: bytes, coding: TextCoding) -> dict[str, Any]:
     """The document of a line, an empty one where it is none."""
     try:
-        found = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = msgspec.json.decode(coding.to_utf8(raw))
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """(number from 1, bytes) of each line that is not blank; one that is too long is cut behind the cap."""
-    number = 0
-    while raw := file.readline(DOCUMENT_BYTES_MAX + 2):
-        number += 1
-        if number == 1:
-            raw = raw.removeprefix(_BOM)
-        rest = raw
-        while rest and not rest.endswith(b"\n"):
-            rest = file.readline(DOCUMENT_BYTES_MAX)
-        if raw.strip():
-            yield number, raw.rstrip(b"\r\n")
+def _text_error(raw: bytes, coding: TextCoding) -> NotTextError | None:
+    try:
+        coding.decode(raw)
+    except NotTextError as error:
+        return error
+    return None

@@ -16,7 +16,7 @@ from geartrain.errors import SourceError
 from geartrain.records.event_time import from_datetime
 from geartrain.schema.derive import is_record_type
 from geartrain_devices.json_fields import UNITS_US, JsonFields, now_us
-from geartrain_devices.text_files import not_utf8
+from geartrain_devices.text_bytes import not_utf8
 
 _NUMBER = re.compile(r"-?\d{1,30}(\.\d{1,30})?", re.ASCII)
 

@@ -12,7 +12,7 @@ import re
 import msgspec
 
 from geartrain.records.event_time import parse_time
-from geartrain_devices.text_files import not_utf8
+from geartrain_devices.text_bytes import not_utf8
 
 PARAMETERS_MAX = 256
 """Elements and parameters of the structured data of one message, at the most."""

@@ -16,6 +16,7 @@ import msgspec
 
 from geartrain.errors import NoRecordError
 from geartrain_devices.csv_replay import CsvReplay, read_rows
+from geartrain_devices.text_bytes import NOT_UTF8, not_utf8
 
 T = TypeVar("T")
 
@@ -98,15 +99,16 @@ def survey(source: CsvReplay[T], out: type[T]) -> Iterator[tuple[str, int | None
         raise NoRecordError(f"file {source.path}: none of its {rows:,} rows is a record, as of {reason}")
 
 
-def not_utf8(paths: Iterable[Path]) -> list[str]:
-    """A sentence for each CSV file that is not UTF-8 text, with its first such line; raises `SourceError`."""
+def list_not_utf8(paths: Iterable[Path]) -> list[str]:
+    """A sentence for each CSV file with a row that is no UTF-8 text, its first; raises `SourceError`."""
     found = []
     for path in paths:
         with closing(read_rows(str(path))) as rows:
-            bad = next((row for row in rows if row.undecodable), None)
-        if bad is not None:
+            problems = ((row.line, not_utf8(row.raw)) for row in rows if row.code == NOT_UTF8)
+            line, problem = next(problems, (0, ""))
+        if problem:
             found.append(
-                f"file {path}, line {bad.line}: {bad.problem}; such rows are dead letters: write it as UTF-8"
+                f"file {path}, line {line}: {problem}; such rows are dead letters: write it as UTF-8"
             )
     return found
 

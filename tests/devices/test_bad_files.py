@@ -16,7 +16,8 @@ from geartrain.testing import run_flow
 from geartrain_devices.csv_replay import CsvReplay
 from geartrain_devices.directory import CsvDirectory, JsonLinesDirectory
 from geartrain_devices.json_lines import JsonLines
-from geartrain_devices.text_files import not_utf8, open_text
+from geartrain_devices.text_bytes import not_utf8
+from geartrain_devices.text_files import open_text
 
 HEADER = "at,city,n\n"
 
@@ -64,6 +65,7 @@ def results(source: Source[Row]) -> Any:
     return run_flow(flow)
 
 
+WITHOUT_MARK = 'it seems to be UTF-16 text without a byte-order mark: set encoding = "utf-16-le"'
 ROWS = [("2020-01-01", "Ulm", "1"), ("2020-01-02", "Köln", "2"), ("2020-01-03", "Zürich", "3")]
 
 
@@ -76,23 +78,28 @@ def test_a_file_in_latin_1_says_at_which_line_and_byte_and_loses_no_other_row(
     line = 3 if suffix == ".csv" else 2
     found = results(make(path))
     assert [value.city for _, value in found.tables["all"]] == ["Ulm"]
-    said = f"{path.name}, line {line}: it is not UTF-8 text, at its byte {byte} (0xf6)"
+    place = f"{path.name}, line {line}: it is not UTF-8 text, at its byte {byte} (0xf6)"
+    said = f'{place}: set encoding to that of the text, such as encoding = "cp1252"'
     assert found.dead_letters[0].reason == said
     assert len(found.dead_letters) == 2
     warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert warned == [
-        f"not_utf8: source rows: {said}; such rows are dead letters: write the file {path} as UTF-8"
-    ]
+    assert warned == [f"not_utf8: source rows: {said}; such rows of file {path} are dead letters"]
 
 
 @pytest.mark.parametrize(("make", "suffix"), KINDS)
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (gzip.compress(b"at,city,n\n", mtime=0), "it is compressed by gzip: give it a name that ends in .gz"),
-        ("at,city,n\n".encode("utf-16"), "it is UTF-16 text: write it as UTF-8"),
-        (b"PK\x03\x04rest", "it is a zip archive, such as a spreadsheet: write it as text"),
-        (b"\x7fELF\x02\x01\x00rest", "line 1 holds a NUL at byte 7, as a binary file does"),
+        (gzip.compress(b"at,city,n\n", mtime=0), "is compressed by gzip: give it a name that ends in .gz"),
+        (
+            "at,city,n\n".encode("utf-16-le"),
+            f"is no text that can be read: {WITHOUT_MARK}",
+        ),
+        (b"PK\x03\x04rest", "is a zip archive, such as a spreadsheet: write it as text"),
+        (
+            b"\x7fELF\x02\x01\x00rest",
+            "is no text that can be read: it holds a NUL at its byte 7, as a binary file does",
+        ),
     ],
 )
 def test_a_file_that_is_no_text_is_refused_before_anything_is_read(
@@ -100,9 +107,9 @@ def test_a_file_that_is_no_text_is_refused_before_anything_is_read(
 ) -> None:
     path = written(tmp_path, suffix, [], "utf-8")
     path.write_bytes(content)
-    with pytest.raises(SourceError, match="is not UTF-8 text") as error:
+    with pytest.raises(SourceError) as error:
         results(make(path))
-    assert str(error.value) == f"file {path} is not UTF-8 text: {said}"
+    assert str(error.value) == f"file {path} {said}"
     if make in (csv_file, json_file):
         with pytest.raises(SourceError):
             make(path).open("d1", "rows", Row)
@@ -119,6 +126,31 @@ def test_a_file_without_any_record_says_how_many_rows_it_has_and_what_is_wrong_w
     start = f"no_records: source rows: none of the 2 rows of file {path} is a record; the first: "
     assert warning == start + found.dead_letters[0].reason
     assert "is not an ISO 8601 date or time" in warning
+
+
+@pytest.mark.parametrize(("make", "suffix"), KINDS)
+@pytest.mark.parametrize(
+    ("written_as", "encoding", "rows_are"),
+    [
+        ("utf-8-sig", "", "utf-8"),
+        ("utf-16", "", "utf-16-le"),
+        ("utf-32", "", "utf-32-le"),
+        ("utf-16-be", "utf-16-be", "utf-16-be"),
+        ("cp1252", "cp1252", "cp1252"),
+    ],
+)
+def test_a_file_is_read_by_its_mark_or_by_the_option(
+    make: Any, suffix: str, written_as: str, encoding: str, rows_are: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path, suffix, [*ROWS, ("2020-01-04", "Ulm", "x")], written_as)
+    source = make(path).with_options({"encoding": encoding}, "here")
+    found = results(source)
+    assert [value.city for _, value in found.tables["all"]] == ["Ulm", "Köln", "Zürich"]
+    line = path.read_bytes().decode(written_as).splitlines()[-1]
+    (letter,) = found.dead_letters
+    assert letter.raw.decode(rows_are) == line
+    with pytest.raises(SourceError, match="source rows: encoding = 'klingon' cannot be read"):
+        results(source.with_options({"encoding": "klingon"}, "here"))
 
 
 @pytest.mark.parametrize("make", [csv_file, json_file])
@@ -193,5 +225,8 @@ def test_where_bytes_stop_being_utf_8() -> None:
 def test_a_name_in_gz_that_is_no_gzip_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv.gz"
     path.write_bytes(b"at,city,n\n")
-    with pytest.raises(SourceError, match=r"rows\.csv\.gz cannot be read: Not a gzipped file"):
-        open_text(str(path))
+    with (
+        pytest.raises(SourceError, match=r"rows\.csv\.gz cannot be read: it is not compressed"),
+        open_text(str(path)),
+    ):
+        raise AssertionError("it was opened")

@@ -80,7 +80,7 @@ BAD = [
     (b"A,2020-01-01,1e999", "the price inf is not a finite number above 0"),
     (b"BOOM,2020-01-01,1", "RuntimeError: the check itself fails"),
     (b"A\xff,2020-01-01,1", "it is not UTF-8 text"),
-    (b"A\0,2020-01-01,1", "it holds a NUL byte"),
+    (b"A\0,2020-01-01,1", "it holds a NUL at its byte 2, as a binary file does"),
     (b'"A"x,2020-01-01,1', "',' expected after '\"'"),
     (b"A," + b"9" * 140_000 + b",1", "field larger than field limit (131072)"),
     (b"A," * 600_000, "it is longer than 1048576 bytes"),
@@ -172,7 +172,7 @@ def test_a_value_of_another_type_names_its_column(tmp_path: Path, field: str, te
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("none.csv", None, r"none\.csv cannot be read: No such file"),
+        ("none.csv", None, r"none\.csv cannot be read: there is no such file"),
         ("p.csv", "", r"p\.csv is empty: its first line must name the columns"),
         (
             "p.csv",
@@ -186,7 +186,7 @@ def test_a_value_of_another_type_names_its_column(tmp_path: Path, field: str, te
             b"symbol,date,\xff\n",
             r"p\.csv: its first line must name the columns, but it is not UTF-8",
         ),
-        ("p.csv.gz", "symbol,date,price\n", r"p\.csv\.gz cannot be read: Not a gzipped file"),
+        ("p.csv.gz", "symbol,date,price\n", r"p\.csv\.gz cannot be read: it is not compressed by gzip"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_one_sentence(
@@ -202,7 +202,7 @@ def test_a_file_that_cannot_be_used_is_one_sentence(
 def test_a_gzip_file_cut_short_is_an_error_of_the_file(tmp_path: Path) -> None:
     whole = gzip.compress((HEADER + "".join(f"A,2020-01-01,{n}\n" for n in range(20_000))).encode())
     split = open_split(Prices(path=write(tmp_path / "p.csv.gz", whole[: len(whole) // 2])))
-    with pytest.raises(SourceError, match=r"p\.csv\.gz cannot be read: .*end-of-stream"):
+    with pytest.raises(SourceError, match=r"p\.csv\.gz cannot be read: what gzip packed ends too soon"):
         replay(split)
 
 

@@ -151,7 +151,7 @@ def test_mistakes_in_options_are_one_sentence(tmp_path: Path) -> None:
     path = write(tmp_path / "r.jsonl", "")
     wrong: list[tuple[Source[Any], str]] = [
         (JsonLines(), "source readings has no file"),
-        (JsonLines(path="/no/such"), "file /no/such cannot be read: No such file"),
+        (JsonLines(path="/no/such"), "file /no/such cannot be read: there is no such file"),
         (JsonLines(path=path, time_unit="h"), "time_unit = 'h' must be one of s, ms, us"),
         (JsonLines(path=path, fields={"celsius": "a["}), r"'a\[' is not a path"),
         (JsonLines(path=path, fields={"kelvin": "a"}), "there is no field 'kelvin'; its fields: sensor"),

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from geartrain.planning import Plan
-from geartrain_examples.demo import Rows, Settings, Setup, Summary, deal, not_utf8, set_up
+from geartrain_examples.demo import Rows, Settings, Setup, Summary, deal, list_not_utf8, set_up
 from geartrain_examples.stocks.data import symbols_of, write_sample
 from geartrain_examples.stocks.page import OUTPUT_TABLE, StockPage
 
@@ -80,7 +80,7 @@ class StockDemo:
             return {"quotes": prices}
 
         steps = {"drawdown": {"period": options.period}}
-        return set_up({"input": path}, parts, steps, sources, paced=["quotes"], said=not_utf8([path]))
+        return set_up({"input": path}, parts, steps, sources, paced=["quotes"], said=list_not_utf8([path]))
 
     def page(self, plan: Plan, drawing: str, options: StockOptions) -> StockPage:
         """Its page."""

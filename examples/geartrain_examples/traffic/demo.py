@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from geartrain.errors import ConfigError, SourceError
 from geartrain.planning import Plan
 from geartrain.records.event_time import format_time, parse_time
-from geartrain_examples.demo import Settings, Setup, Summary, deal, not_utf8, set_up, survey
+from geartrain_examples.demo import Settings, Setup, Summary, deal, list_not_utf8, set_up, survey
 from geartrain_examples.traffic.city import City, write_city
 from geartrain_examples.traffic.files import START, CheckpointFile, LoopFile, PassFile
 from geartrain_examples.traffic.page import Tables, TrafficPage
@@ -176,7 +176,7 @@ class TrafficDemo:
             return _set_up_live(prepare(folder / INPUT), options, devices)
         inputs = files(folder, options)
         streets, end = streets_in(inputs, options)
-        said = not_utf8(inputs.values())
+        said = list_not_utf8(inputs.values())
         if "checkpoints" not in inputs:
             said.append(
                 "no --checkpoints FILE says where the cameras stand, so the tables section_overspeed and "
