@@ -19,7 +19,9 @@ import msgspec
 from geartrain.errors import USER_ERRORS
 from geartrain.graph.conform import describe
 from geartrain.source import Batch, Reject
+from geartrain_devices.text_bytes import NotTextError
 
+NOT_A_RECORD = "not_a_record"
 BUFFER_MAX = 10_000
 """Records that wait to be read, at the most."""
 BUFFER_BYTES_MAX = 8 << 20
@@ -37,6 +39,7 @@ class _Waiting(msgspec.Struct, frozen=True):
     problem: str
     raw: bytes
     sender: str
+    code: str = NOT_A_RECORD
 
 
 class Framed(msgspec.Struct, frozen=True):
@@ -111,7 +114,8 @@ class LiveBufferSplit:
             self._waiting.append(_Waiting(time_us, value, "", raw, sender))
         except USER_ERRORS as error:  # the user's own constructor: the bytes are the dead letter
             problem = str(error) if isinstance(error, ValueError) else describe(error)
-            self._waiting.append(_Waiting(None, None, f"{self.name}: {problem}", raw, sender))
+            code = error.code if isinstance(error, NotTextError) else NOT_A_RECORD
+            self._waiting.append(_Waiting(None, None, f"{self.name}: {problem}", raw, sender, code))
         self._hold(sender, 1, len(raw))
         return True
 
@@ -139,7 +143,7 @@ class LiveBufferSplit:
             one = self._waiting.popleft()
             self._hold(one.sender, -1, -len(one.raw))
             if one.problem or one.time is None:
-                rejects.append(Reject(at, one.problem, one.raw, one.time))
+                rejects.append(Reject(at, one.problem, one.raw, one.time, one.code))
             else:
                 values.append(one.value)
                 times.append(one.time)

@@ -31,6 +31,7 @@ from geartrain_devices.json_fields import JsonFields, now_us
 from geartrain_devices.live import Framed, LiveBufferSplit
 from geartrain_devices.syslog_frames import Stream, too_long
 from geartrain_devices.syslog_messages import parse
+from geartrain_devices.text_bytes import NotTextError, check_encoding
 
 T = TypeVar("T")
 _LOG = logging.getLogger("geartrain.devices")
@@ -70,6 +71,7 @@ class Syslog(Source[T]):
         connections_max: connections at one time; more are refused.
         sender_connections_max: of these, from one address.
         message_bytes_max: bytes of a message; a longer one is a dead letter with so many of its bytes.
+        encoding: how the texts of messages are written, such as `cp1252`; empty for UTF-8.
         out_of_orderness_ms: how far a record may lie behind the newest and not be late.
     """
 
@@ -88,6 +90,7 @@ class Syslog(Source[T]):
     connections_max: Annotated[int, msgspec.Meta(ge=1, le=1_024)] = 64
     sender_connections_max: Annotated[int, msgspec.Meta(ge=1, le=1_024)] = 16
     message_bytes_max: Annotated[int, msgspec.Meta(ge=480, le=1 << 16)] = 1 << 14
+    encoding: str = ""
     out_of_orderness_ms: Count = 0
 
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
@@ -99,6 +102,7 @@ class Syslog(Source[T]):
             )
         if self.tls and self.tls == self.tcp:
             raise SourceError(f"{where}: tcp and tls are both port {self.tcp}: give each its own")
+        check_encoding(where, self.encoding)
         context = None
         if self.tls:
             try:
@@ -106,7 +110,7 @@ class Syslog(Source[T]):
             except ConfigError as error:
                 raise SourceError(str(error)) from None
         fields = JsonFields(where, out, "", "us", self.fields)
-        reader = _Reader(fields, self.time == "sent", self.message_bytes_max)
+        reader = _Reader(fields, self.time == "sent", self.message_bytes_max, self.encoding)
         ports = {"udp": self.udp, "tcp": self.tcp, "tls": self.tls}
         most = (self.connections_max, self.sender_connections_max)
         listener = _Listener(where, self.host, reader, *most, context)
@@ -129,20 +133,23 @@ class Sender(msgspec.Struct, frozen=True):
 class _Reader:
     """Messages as records."""
 
-    def __init__(self, fields: JsonFields, is_sent: bool, bytes_max: int) -> None:
+    def __init__(self, fields: JsonFields, is_sent: bool, bytes_max: int, encoding: str) -> None:
         self._fields, self._is_sent, self.bytes_max = fields, is_sent, bytes_max
+        self._encoding = encoding
 
     def read(self, sender: Sender, problem: str, raw: bytes) -> tuple[int, Any]:
         """(event time, record) of a message; raises `ValueError` that begins with the sender."""
         try:
             if problem:
                 raise ValueError(problem)
-            message = parse(raw)
+            message = parse(raw, self._encoding)
             time_us = message.time if self._is_sent and message.time is not None else now_us()
             document: dict[str, Any] = {name: getattr(message, name) for name in message.__struct_fields__}
             document["sent"] = None if message.time is None else format_time(message.time)
             document |= {"sender": sender.address, "port": sender.port, "transport": sender.transport}
             return time_us, self._fields.pick(document)[1]
+        except NotTextError as error:
+            raise NotTextError(f"{sender}: {error}", error.code) from None
         except ValueError as error:
             raise ValueError(f"{sender}: {error}") from None
 

@@ -1,8 +1,8 @@
-"""Syslog as bytes: where messages end in a stream (RFC 6587, 5425), and what one says (RFC 5424, 3164).
+"""What a syslog message says: RFC 5424, and the older forms that `geartrain_devices.syslog_headers` reads.
 
-Below `geartrain_devices.syslog`, without any network. Guarantees: what is buffered is bounded by the cap of a
-message; what is no message raises `ValueError` with a sentence, or comes with the reason and its bytes. Each
-byte is looked at a bounded number of times.
+Below `geartrain_devices.syslog`, without any network; `geartrain_devices.syslog_frames` says where messages
+begin and end. Guarantees: what is no message raises `ValueError` with a sentence. What a message in an older
+form says beyond its header is whole in its text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import re
 import msgspec
 
 from geartrain.records.event_time import parse_time
-from geartrain_devices.text_bytes import not_utf8
+from geartrain_devices.syslog_headers import read_header
+from geartrain_devices.text_bytes import NotTextError, decode_text
 
 PARAMETERS_MAX = 256
 """Elements and parameters of the structured data of one message, at the most."""
@@ -23,11 +24,9 @@ _HEADER = re.compile(
 _ELEMENT = re.compile(rb"\[([!#-<>-\\^-~]{1,32})")
 _PARAMETER = re.compile(rb' ([!#-<>-\\^-~]{1,32})="((?:[^"\\\]]|\\.)*)"', re.DOTALL)
 _ESCAPED = re.compile(r'\\(["\\\]])')
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", re.ASCII)
-_LEGACY = re.compile(
-    rb"<(\d{1,3})>(?:(?:[A-Z][a-z]{2}) [ \d]\d \d\d:\d\d:\d\d ([!-~]{1,255}) )?"
-    rb"(?:([!-9;-Z\\^-~]{1,48})(?:\[([!-Z\\^-~]{1,128})\])?: ?)?"
-)
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_NEW_FORM = re.compile(rb"[1-9]\d{0,2} (?:-|\d{4}-\d\d-\d\dT[!-~]*) ")
+_PRIORITY = re.compile(rb"<(\d{1,3})>")
 _PRIORITY_MAX = 191
 _BOM = b"\xef\xbb\xbf"
 
@@ -38,8 +37,9 @@ class Message(msgspec.Struct, frozen=True):
     Args:
         facility: 0 to 23.
         severity: 0, the most urgent, to 7.
-        version: 1, or 0 for a message in the form of RFC 3164.
-        time: as it says, microseconds since 1970 UTC. RFC 3164 names neither year nor zone: None.
+        version: 1, or 0 for a message that is not in the form of RFC 5424.
+        time: as it says, microseconds since 1970 UTC; None where it names no year or no offset.
+        sent_text: its time as it is written.
         data: the parameters of the structured data, by element and name.
     """
 
@@ -47,6 +47,7 @@ class Message(msgspec.Struct, frozen=True):
     severity: int
     version: int
     time: int | None
+    sent_text: str | None
     host: str | None
     app: str | None
     process: str | None
@@ -55,36 +56,46 @@ class Message(msgspec.Struct, frozen=True):
     message: str
 
 
-def parse(raw: bytes) -> Message:
-    """One message; raises `ValueError` with a sentence for what is none."""
-    header = _HEADER.match(raw)
-    if header is None:
-        return _legacy(raw)
-    facility, severity = _priority(header[1])
-    version, said, *names = (part.decode() for part in header.groups()[1:])
-    host, app, process, message_id = (None if name == "-" else name for name in names)
+def parse(raw: bytes, encoding: str = "") -> Message:
+    """One message, its text in an encoding, empty for UTF-8; raises `ValueError` with a sentence for what is
+    none.
+    """
+    raw = raw.removeprefix(_BOM)
+    priority = _PRIORITY.match(raw)
+    if priority is None:
+        raise ValueError("it is no syslog message: it does not begin with <PRIORITY>, such as <13>")
+    facility, severity = _priority(priority[1])
+    header, is_new = _HEADER.match(raw), _NEW_FORM.match(raw, priority.end()) is not None
+    older = read_header(raw, priority.end())
+    if header is not None and (is_new or raw[header.end() : header.end() + 1] in (b"-", b"[")):
+        if not header[5].endswith(b":"):
+            return _standard(raw, header, facility, severity, encoding)
+        tagged = read_header(raw, header.start(3))  # an older header behind a version
+        older = tagged if tagged.sent_text is not None else older
+    elif is_new:
+        raise ValueError("its header is not one of RFC 5424")
+    names = (older.host, older.app, older.process)
+    text = _text(raw, older.end, encoding)
+    return Message(facility, severity, 0, older.time, older.sent_text, *names, None, {}, text)
+
+
+def _standard(raw: bytes, header: re.Match[bytes], facility: int, severity: int, encoding: str) -> Message:
+    """A message in the form of RFC 5424."""
+    version, said, *parts = (part.decode() for part in header.groups()[1:])
+    host, app, process, message_id = (None if name == "-" else name for name in parts)
     time_us = None
     if said != "-":
         if _TIME.fullmatch(said) is None:
             raise ValueError(f"its time {said!r} is not one of RFC 5424")
         time_us = parse_time(said)
-    data, at = _data(raw, header.end())
+    data, at = _data(raw, header.end(), encoding)
     if at < len(raw) and raw[at : at + 1] != b" ":
         raise ValueError(f"its structured data has no end at byte {at + 1}")
-    text = _text(raw, at + 1)
-    return Message(facility, severity, int(version), time_us, host, app, process, message_id, data, text)
-
-
-def _legacy(raw: bytes) -> Message:
-    """A message as RFC 3164 has seen them: of what the pattern does not find, the rest is the message."""
-    header = _LEGACY.match(raw)
-    if header is None:
-        raise ValueError("it is no syslog message: it does not begin with <PRIORITY>")
-    if re.match(rb"[1-9]\d{0,2} ([!-~]{1,64} ){2}", raw[len(header[1]) + 2 :]):
-        raise ValueError("its header is not one of RFC 5424")
-    facility, severity = _priority(header[1])
-    host, app, process = (part.decode() if part is not None else None for part in header.groups()[1:])
-    return Message(facility, severity, 0, None, host, app, process, None, {}, _text(raw, header.end()))
+    text = _text(raw, at + 1, encoding)
+    sent_text = None if said == "-" else said
+    return Message(
+        facility, severity, int(version), time_us, sent_text, host, app, process, message_id, data, text
+    )
 
 
 def _priority(raw: bytes) -> tuple[int, int]:
@@ -93,7 +104,7 @@ def _priority(raw: bytes) -> tuple[int, int]:
     return divmod(int(raw), 8)
 
 
-def _data(raw: bytes, at: int) -> tuple[dict[str, dict[str, str]], int]:
+def _data(raw: bytes, at: int, encoding: str) -> tuple[dict[str, dict[str, str]], int]:
     """The structured data that begins at `at`, and where it ends."""
     if raw[at : at + 1] == b"-":
         return {}, at + 1
@@ -103,9 +114,11 @@ def _data(raw: bytes, at: int) -> tuple[dict[str, dict[str, str]], int]:
         parameters = data.setdefault(element[1].decode(), {})
         at = element.end()
         while (found := _PARAMETER.match(raw, at)) is not None:
-            if (problem := not_utf8(found[2])) is not None:
-                raise ValueError(f"parameter {found[1].decode()} of its structured data: {problem}")
-            parameters[found[1].decode()] = _ESCAPED.sub(r"\1", found[2].decode())
+            name = found[1].decode()
+            try:
+                parameters[name] = _ESCAPED.sub(r"\1", decode_text(found[2], encoding))
+            except NotTextError as error:
+                raise NotTextError(f"parameter {name} of its structured data: {error}", error.code) from None
             at, count = found.end(), count + 1
         count += 1
         if raw[at : at + 1] != b"]" or count > PARAMETERS_MAX:
@@ -117,8 +130,8 @@ def _data(raw: bytes, at: int) -> tuple[dict[str, dict[str, str]], int]:
     return data, at
 
 
-def _text(raw: bytes, at: int) -> str:
-    text = raw[at:].removeprefix(_BOM)
-    if (problem := not_utf8(text)) is not None:
-        raise ValueError(f"its text: {problem}")
-    return text.decode()
+def _text(raw: bytes, at: int, encoding: str) -> str:
+    try:
+        return decode_text(raw[at:], encoding)
+    except NotTextError as error:
+        raise NotTextError(f"its text: {error}", error.code) from None

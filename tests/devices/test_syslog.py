@@ -19,13 +19,13 @@ import pytest
 
 from geartrain import Record
 from geartrain.errors import SourceError
-from geartrain.records.event_time import to_datetime
+from geartrain.records.event_time import format_time, to_datetime
 from geartrain_cloud.broker.ready import free_port
 from geartrain_cloud.certs import DEVICE, SERVER, Fleet
 from geartrain_devices.live import BUFFER_MAX, Framed, LiveBufferSplit
 from geartrain_devices.syslog import Syslog
 from geartrain_devices.syslog_frames import Stream
-from geartrain_devices.syslog_messages import parse
+from geartrain_devices.syslog_messages import Message, parse
 from tests.devices.agent_process import AgentProcess
 from tests.devices.lines_flow import Said
 
@@ -153,6 +153,39 @@ def test_what_is_put_together_is_read_again(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "time_us"),
+    [
+        ("2016-12-31T23:59:60Z", 1_483_228_800_000_000),  # date -d 2017-01-01T00:00:00Z +%s000000
+        ("2024-01-02T03:04:05.123456789+01:00", 1_704_161_045_123_456),
+    ],
+)
+def test_times_with_leap_seconds_and_nanoseconds_are_read(said: str, time_us: int) -> None:
+    for raw in (f"<14>1 {said} h a - - - x", f"<14>{said} h a: x"):
+        found = parse(raw.encode())
+        assert (found.time, found.sent_text, found.host, found.app) == (time_us, said, "h", "a")
+
+
+DOCS = Path(__file__).parents[2] / "docs" / "sources" / "syslog.md"
+
+
+def rows_of_the_docs() -> list[list[str]]:
+    """The rows of the table of headers: what is written, host, app, process, message, sent."""
+    lines = DOCS.read_text().split("| Behind `<PRIORITY>` |")[1].split("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    return [[cell.removeprefix("`").removesuffix("`").replace("\\|", "|") for cell in row] for row in rows]
+
+
+@pytest.mark.parametrize("row", rows_of_the_docs(), ids=lambda row: row[0][:40])
+def test_what_senders_write_is_read_as_the_docs_say(row: list[str]) -> None:
+    written, host, app, process, message, sent = row
+    found = parse(b"<13>" + written.encode())
+    assert (found.facility, found.severity, found.message_id) == (1, 5, None)
+    assert [found.host, found.app, found.process] == [part or None for part in (host, app, process)]
+    assert found.message == (written if message == "all" else message)
+    assert (None if found.time is None else format_time(found.time)) == (sent or None)
+
+
+@pytest.mark.parametrize(
     ("raw", "host", "app", "process", "message"),
     [
         (
@@ -161,15 +194,54 @@ def test_what_is_put_together_is_read_again(seed: int) -> None:
         ),
         (b"<13>Feb  5 17:32:18 10.0.0.99 cron[42]: ran", "10.0.0.99", "cron", "42", "ran"),
         (b"<13>only a text", None, None, None, "only a text"),
-        (b"<189>45: router: link up", None, "45", None, "router: link up"),
+        (b"<13>app: text", None, "app", None, "text"),
+        (b"\xef\xbb\xbf<13>app: text", None, "app", None, "text"),
+        (b"<13>", None, None, None, ""),
+        (
+            b"<13>Jun  8 11:54:15 fe80::1%eth0 postfix/smtpd[12]: x",
+            "fe80::1%eth0",
+            "postfix/smtpd",
+            "12",
+            "x",
+        ),
+        (b"<13>Jun  8 11:54:15 gw CRON(pam_unix)[12]: x", "gw", "CRON(pam_unix)", "12", "x"),
+        (b"<13>2024 Jun  8 11:54:15 CEST gw a: x", "gw", "a", None, "x"),
+        (b"<13>Jun  8 11:54:15 gw app:text", "gw", None, None, "app:text"),
+        (b"<13>Jun  8 11:54:15 - a: x", None, "a", None, "x"),
+        (b"<13>2024-01-02 03:04:05 gw a: x", "gw", "a", None, "x"),
+        (b"<13>2024-01-02T03:04:05.123456789Z gw a: x", "gw", "a", None, "x"),
     ],
 )
 def test_older_messages_are_marked_and_read_as_far_as_they_can_be(
     raw: bytes, host: str | None, app: str | None, process: str | None, message: str
 ) -> None:
     found = parse(raw)
-    assert (found.version, found.time, found.message_id) == (0, None, None)
+    assert (found.version, found.message_id) == (0, None)
     assert (found.host, found.app, found.process, found.message) == (host, app, process, message)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("45: router: link up", "Feb 30 11:54:15 gw a: x", "2019-13-19T12:02:54Z gw a: x", "http://x: y"),
+        *("CEF:0|a|b|c", "LEEF:1.0|a|b", '{"a": "b: c"}', '"a": "b"', "level=info msg=x: y", "12:30: closed"),
+        *(
+            "Nov 23 22:23:27: %SYS-5-CONFIG_I: x",
+            "*Mar  1 18:46:11.000: %SYS-5-CONFIG_I: x",
+            "10.0.0.1: down",
+        ),
+        *(
+            "%ASA-6-302013: Built",
+            "1 1563249630.77 gw a b c=1:2:3 d e",
+            "3 errors found in the last hour",
+            " x",
+        ),
+        *("fakhost: Nov 23 22:23:27.833 NewYork: %SW_MATM-4-X: y", "Tue Jan 02 03:04:05 2024 gw a: x"),
+    ],
+)
+def test_what_has_no_clear_header_is_whole_in_the_message(text: str) -> None:
+    found = parse(b"<189>" + text.encode())
+    assert found == Message(23, 5, 0, None, None, None, None, None, None, {}, text)
 
 
 @pytest.mark.parametrize(
@@ -191,6 +263,16 @@ def test_older_messages_are_marked_and_read_as_far_as_they_can_be(
 def test_what_is_no_message_is_one_sentence(raw: bytes, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         parse(raw)
+
+
+def test_texts_in_other_encodings_are_read_by_the_option() -> None:
+    old, new = "<13>Jun  8 11:54:15 gw a: zu heiß", '<13>1 - gw a - - [x y="ß"] zu heiß'
+    for text in (old, new):
+        assert parse(text.encode("cp1252"), "cp1252") == parse(text.encode())
+    with pytest.raises(ValueError, match="parameter y of its structured data: it is not UTF-8 text"):
+        parse(new.encode("cp1252"))
+    with pytest.raises(SourceError, match="encoding = 'utf-9' cannot be read"):
+        Syslog[Event](udp=514, encoding="utf-9").open("d1", "events", Event)
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -13,7 +13,8 @@ from tests.security.fuzz import READERS
 COUNTS = {
     "wire": 5_000,
     "sensors": 3_000,
-    "syslog": 5_000,
+    "syslog": 10_000,
+    "syslog_headers": 10_000,
     "serial": 5_000,
     "spool": 500,
     "publishes": 2_000,

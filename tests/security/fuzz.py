@@ -1,15 +1,16 @@
 """Good bytes spoiled and thrown at what reads bytes of others: `python -m tests.security.fuzz COUNT`.
 
-Its readers: the decoders of the wire, what a sensor publishes, syslog, serial lines, a spool that is opened,
-publishes that ingest takes, requests to pages and to the device listener, and what apps that share a sensor
-say. Guarantees: input `n` of a reader is the same in every
-run, but for what it says of the state that ingest was in. A reader passes if nothing but its own errors came
-out, and if memory did not grow by more than 64 MiB from when it was warm.
+Its readers: the decoders of the wire, what a sensor publishes, syslog and its headers, serial lines, a spool
+that is opened, publishes that ingest takes, requests to pages and to the device listener, and what apps that
+share a sensor say. Guarantees: input `n` of a reader is the same in every run, but for what it says of the
+state that ingest was in. A reader passes if nothing but its own errors came out, if no byte of what it cuts
+up is missing, and if memory did not grow by more than 64 MiB from when it was warm.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import struct
 import sys
 import time
@@ -134,6 +135,38 @@ def syslog(numbers: range) -> Outcome:
     return Outcome("syslog", taken, len(numbers) - taken, memory.growth_bytes())
 
 
+def syslog_headers(numbers: range) -> Outcome:
+    """Messages in older forms: what is not taken as a time, host, app or process is whole in the text."""
+    good = (
+        b"<13>Feb  5 17:32:18 10.0.0.99 cron[42]: ran",
+        b"<30>2024-01-02T03:04:05.678901+01:00 gw1 sshd[4321]: session opened",
+        b"<190>Nov  5 14:01:20 10.1.186.49 87117903: 87117909: Nov  5 14:01:19.115: %FMANFP-6-X: F0: list",
+        b"<188>179767: fakhost: Nov 23 22:23:27.833 NewYork: %SW_MATM-4-X: Host bd60 flapping",
+        b'<13>2024 Jun  8 11:54:15 UTC my.host.com CRON(pam_unix)[12]: {"key":"value"}',
+        b"<13> Sep 8 18:11:57 fe80::1%eth0 last message repeated 3 times",
+        b"<150>1 2022-03-29T18:04:30.4+02:00 proxy1 squid: [2022] 10.0.0.9 - - - GET",
+    )
+    memory, refused = Memory(numbers), 0
+    for number, data in inputs(good, numbers, spoiled):
+        memory.look(number)
+        try:
+            found = parse(data)
+        except ValueError:
+            refused += 1
+            continue
+        if found.version:
+            continue
+        head, text = data.partition(b">")[2].decode(errors="replace"), found.message
+        if not head.endswith(text):
+            raise AssertionError(f"input {number}: {data!r} became the text {text!r}")
+        head = re.sub(r"^\d{1,3} (?=\d{4}-)", "", head.removesuffix(text))  # a version with an older header
+        for part in (found.sent_text, found.host, found.app, found.process):
+            head = head.replace(part or "", "", 1)
+        if head.strip(" -[]:\ufeff"):
+            raise AssertionError(f"input {number}: {data!r} lost {head!r}")
+    return Outcome("syslog_headers", len(numbers) - refused, refused, memory.growth_bytes())
+
+
 def serial(numbers: range) -> Outcome:
     """Lines and frames of a serial port, entered anywhere."""
     layout = struct.Struct("<Hf")
@@ -170,6 +203,7 @@ READERS: dict[str, Callable[[range], Outcome]] = {
     "wire": wire,
     "sensors": sensors,
     "syslog": syslog,
+    "syslog_headers": syslog_headers,
     "serial": serial,
     "spool": spool,
     "publishes": publishes,
