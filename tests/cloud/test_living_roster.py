@@ -15,18 +15,20 @@ from msgspec import structs
 
 from geartrain.errors import LedgerError
 from geartrain.graph.graph import CLAIMS
-from geartrain.records.event_time import START_OF_TIME
+from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.records.record import Record
 from geartrain.schema import RowCodec
 from geartrain.wire.envelope import BatchKind, Header, NackReason
 from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, IngestConfig
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ingest.roster import Followed
+from geartrain_cloud.inspecting.devices import describe_devices
 from geartrain_cloud.log.queries import commit
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.roster import RosterChannel, RosterDocument, RosterReader, RosterWriter
-from geartrain_cloud.ports import Entry, EntryKind, LedgerChange
+from geartrain_cloud.ports import NO_SOURCE, Entry, EntryKind, LedgerChange
 from tests.cloud.fleet import QUOTE, LoopNet, Running, TestDevice, running
+from tests.waiting import WAIT_S
 
 FLOW = "stocks.1"
 MOVES = (EntryKind.ASSIGNED, EntryKind.RETIRED, EntryKind.ENDED)
@@ -671,3 +673,77 @@ def test_the_clock_of_a_source_that_goes_waits_for_each_device_until_it_has_gone
     clocks = [entry.clocks.get("trades", START_OF_TIME) for entry in entries(tmp_path)]
     assert clocks == sorted(clocks)
     assert clocks[-1] == 90, "it follows the others"
+
+
+def test_a_device_without_a_source_is_a_member_for_which_no_clock_waits(tmp_path: Path) -> None:
+    """Over two lives of ingest it is assigned once, it gets a source and loses it again, and leaves."""
+    device = device_of("device-1")
+    without = structs.replace(document("device-1"), devices={"device-1": ("quotes",), "device-2": ()})
+
+    async def first_life() -> None:
+        async with following(tmp_path) as (found, roster):
+            roster.put(FLOW, without)
+            await logged(tmp_path, EntryKind.ASSIGNED, 2)
+            found.net.deliver(device.topic, device.schemas(), device.quotes(1.0))
+            await found.net.acked(device)
+            assert entries(tmp_path)[-1].clocks["quotes"] == 10  # the other one holds no clock
+            assert found.ingest.missing(FLOW, "quotes") == []
+            other = device_of("device-2")
+            found.net.deliver(
+                other.topic, other.schemas()
+            )  # what it sends is taken: it may have dead letters
+            await found.net.acked(other)
+
+    async def second_life() -> None:
+        async with following(tmp_path) as (found, roster):
+            found.net.deliver(device.topic, device.quotes(2.0))
+            await found.net.acked(device)
+            roster.put_device(FLOW, "device-2", ("quotes",))
+            await logged(tmp_path, EntryKind.RETIRED, 1)
+            roster.put_device(FLOW, "device-2", ())
+            await logged(tmp_path, EntryKind.RETIRED, 2)
+            roster.remove_device(FLOW, "device-2")
+            await logged(tmp_path, EntryKind.RETIRED, 3)
+
+    asyncio.run(first_life())
+    asyncio.run(second_life())
+    found = [(e.kind, e.source) for e in entries(tmp_path) if e.device == "device-2" and e.kind in MOVES]
+    assert found == [
+        (EntryKind.ASSIGNED, NO_SOURCE),
+        (EntryKind.ASSIGNED, "quotes"),
+        (EntryKind.RETIRED, NO_SOURCE),
+        (EntryKind.ASSIGNED, NO_SOURCE),
+        (EntryKind.RETIRED, "quotes"),
+        (EntryKind.RETIRED, NO_SOURCE),
+    ]
+    assert LogReader(tmp_path).assigned(FLOW) == ["device-1", "device-2"]
+    assert prices(tmp_path) == [1.0, 2.0]
+
+
+def test_a_flow_whose_devices_have_no_source_knows_them_all(tmp_path: Path) -> None:
+    """With its only source on the platform's own device, it ends as that ends."""
+    own = device_of("cloud-1")
+    wanted = structs.replace(document("cloud-1"), devices={"cloud-1": ("quotes",), "a": (), "b": ()})
+
+    async def story() -> None:
+        async with following(tmp_path, partitions=3) as (found, roster):
+            roster.put(FLOW, wanted)
+            await logged(tmp_path, EntryKind.ASSIGNED, 3)
+            found.net.deliver(own.topic, own.schemas(), own.quotes(1.0), own.end())
+            await found.net.acked(own)
+            async with asyncio.timeout(WAIT_S):
+                while not all(e.clocks.get("quotes") == END_OF_TIME for e in newest(tmp_path)):  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+
+    asyncio.run(story())
+    assert LogReader(tmp_path).assigned(FLOW) == ["a", "b", "cloud-1"]
+    devices = describe_devices(tmp_path)
+    assert {one["device"]: (one["holds"], one["excluded"]) for one in devices} == dict.fromkeys(
+        ("a", "b", "cloud-1"), ([], [])
+    )
+
+
+def newest(folder: Path) -> list[Entry]:
+    """The last entry of each of three partitions, as far as they have one."""
+    last = {entry.partition: entry for entry in entries(folder)}
+    return [last.get(partition, Entry(FLOW, partition, 0, EntryKind.WATERMARK)) for partition in range(3)]

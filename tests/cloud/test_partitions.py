@@ -21,6 +21,7 @@ from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.verify import verify_log
 from geartrain_cloud.ports import EntryKind, LedgerChange, StoredSchema
 from tests.cloud.fleet import FLOW, LoopNet, TestDevice, make_config, running
+from tests.waiting import WAIT_S
 
 NAMES = [f"device-{n}" for n in range(400)]
 
@@ -246,3 +247,32 @@ def _read(folder: Path, buckets: str) -> IngestConfig:
         '[flows.f]\ndevices = ["d"]\n[flows.f.sources]\nc = "all"\n[flows.f.channels]\nc = "all"\n'
     )
     return read_config(path)
+
+
+def test_a_member_without_a_source_holds_no_clock_of_another_ingest_back(tmp_path: Path) -> None:
+    """What ingest hears of others' partitions is of sources alone."""
+    here, there = named(0, 2), named(1, 2)
+    flow = FlowConfig.of((here, there), {"quotes": (here,), "trades": ()}, {"quotes": ("quotes",)})
+    config = replace(config_of(tmp_path, 2, (here, there)), flows={FLOW: flow})
+    device = TestDevice(here)
+
+    async def run() -> LogReader:
+        low, high = replace(config, buckets=(0, 31)), replace(config, buckets=(32, 63))
+        async with running(low) as world, running(high):
+            world.net.deliver(device.topic, device.schemas())
+            async with asyncio.timeout(WAIT_S):
+                for price in range(3):
+                    world.net.deliver(device.topic, device.quotes(float(price)))
+                    await world.net.acked(device)
+                    for key in ("0", "1"):  # nobody has trades: it follows quotes in both
+                        while trades_clock(world.reader, key) < device.time:  # noqa: ASYNC110
+                            await asyncio.sleep(0.01)
+        return world.reader
+
+    assert asyncio.run(run()).assigned(FLOW) == sorted((here, there))
+
+
+def trades_clock(reader: LogReader, key: str) -> int:
+    """The clock of the source trades in a partition."""
+    position = reader.positions(FLOW).get(key, 0)
+    return reader.clocks(FLOW, key, position).get("trades", START_OF_TIME) if position else START_OF_TIME

@@ -19,15 +19,19 @@ import geartrain.operators
 from geartrain.aggregates.mergeable import BuiltIn
 from geartrain.declarations.calendars import Calendar
 from geartrain.declarations.windows import EveryRecords, EveryTime, Global, Session, Sliding, Tumbling
+from geartrain.fleet.selectors import CLOUD_DEVICE
 from geartrain.graph.operator import Plain
 from geartrain.planning.splitting import with_partials
 from tests.reference.comparison import check_case
 from tests.reference.flows import Case, cases
 
-PARTS, FLOWS = 5, 50
-"""Seeds, and flows of each: what hypothesis draws of one seed is much alike. The proofs draw 5,000 flows."""
+FIRST_SEED, PARTS, FLOWS = 20, 5, 50
+"""The first seed, how many, and flows of each: what hypothesis draws of one seed is much alike. The proofs
+draw 5,000 flows.
+"""
 CUTS_MAX = 6
 """Cuts of each flow at the most, to keep this short; the proofs try 24."""
+_PLACES = {"device without a source", "devices with unlike sources", "source in the cloud"}
 DRAWN_MIN = 4
 """How often each operator, window and aggregate is drawn at the least."""
 
@@ -42,13 +46,17 @@ def test_every_legal_cut_of_random_flows_equals_the_reference_and_every_operator
         for step in with_partials(case.graph).steps:
             drawn.update(_names(step.operator))
             drawn[getattr(step.out, "__name__", "")] += 1
+        places = [frozenset(sources) for sources in case.world.devices.values()]
+        drawn["device without a source"] += frozenset() in places
+        drawn["devices with unlike sources"] += len(set(places)) > 1
+        drawn["source in the cloud"] += CLOUD_DEVICE in case.world.devices
         drawn["late records"] += bool(want.late)
         drawn["dead letters"] += bool(want.dead)
         drawn["results"] += any(want.sinks.values())
 
     for part in range(PARTS):
-        seed(part)(check)()
-    rare = {name: drawn[name] for name in _known() | _RECORDS if drawn[name] < DRAWN_MIN}
+        seed(FIRST_SEED + part)(check)()
+    rare = {name: drawn[name] for name in _known() | _RECORDS | _PLACES if drawn[name] < DRAWN_MIN}
     assert not rare, f"drawn too seldom in {PARTS * FLOWS} flows: {rare}"
 
 

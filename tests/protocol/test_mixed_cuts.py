@@ -47,7 +47,7 @@ def test_devices_with_cuts_of_their_own_give_what_any_single_cut_gives() -> None
     def check(case: Case) -> None:
         met.update(check_mixed(case))
 
-    each(cases(down=True), FLOWS, 1, check)
+    each(cases(down=True), FLOWS, 9, check)
     each(split_cases(), SPLIT_FLOWS, 2, check)
     assert {name: met[name] for name in MET if met[name] < DRAWN_MIN} == {}
 

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from geartrain import Flow, Table
+from geartrain.fleet.selectors import CLOUD_DEVICE
 from geartrain.graph.graph import Graph
 from geartrain.testing import TestingSource
 from tests.reference import bills, data, down_steps, processor_steps, steps, window_steps
@@ -92,14 +93,20 @@ _SOURCES: dict[tuple[bool, bool], type[TestingSource[Reading]]] = {
 """By whether they promise order, and no time before 1970."""
 
 
+EVERYWHERE, SOMEWHERE, CLOUD = "all", "some", "cloud"
+"""Where a source of a flow stands: on all devices, on the first, or in the cloud."""
+
+
 @dataclass(frozen=True)
 class _Born:
     step: str
     in_order: bool
     partitioned: bool
     bound_us: int
+    stands: str = EVERYWHERE
 
 
+_stands = st.sampled_from([EVERYWHERE] * 6 + [SOMEWHERE, CLOUD])
 _yes = st.booleans()
 _mostly: st.SearchStrategy[bool] = st.sampled_from([True, True, True, False])
 _rarely: st.SearchStrategy[bool] = st.sampled_from([False, False, False, True])
@@ -118,11 +125,11 @@ _steps = st.sampled_from([*steps.STEPS, *window_steps.STEPS, *processor_steps.ST
 
 @st.composite
 def cases(draw: st.DrawFn, *, down: bool = False) -> Case:
-    """A flow of one or two sources and 2 to 8 steps, over 1 to 3 devices; down: now and then something goes
-    down to devices, too.
+    """A flow of one or two sources and 2 to 8 steps, over 1 to 3 devices, some of which lack a source at
+    times; down: now and then something goes down to devices, too.
     """
     known = Known(Flow("random"))
-    sources = [_source(draw, known, number) for number in range(draw(_counts[2]))]
+    sources = [_source(draw, known, number, stands=draw(_stands)) for number in range(draw(_counts[2]))]
     devices = range(draw(_counts[3]))
     world = _world(draw, sources, len(devices))
     for _ in range(draw(_step_counts)):
@@ -183,23 +190,27 @@ def _source(
     *,
     partitioned: bool | None = None,
     since_1970: bool | None = None,
+    stands: str = EVERYWHERE,
 ) -> _Born:
     step, in_order = f"source{number}", draw(_mostly)
     partitioned = draw(_mostly) if partitioned is None else partitioned
     since_1970 = draw(_rarely) if since_1970 is None else since_1970
     source = _SOURCES[in_order, since_1970]()
-    known.source(step, source, partitioned_by="key" if partitioned else None)
-    return _Born(step, in_order, partitioned, 0 if in_order else draw(_bounds))
+    known.source(step, source, partitioned_by="key" if partitioned else None, in_cloud=stands == CLOUD)
+    return _Born(step, in_order, partitioned, 0 if in_order else draw(_bounds), stands)
 
 
 def _world(draw: st.DrawFn, sources: list[_Born], devices: int) -> World:
     base, wild = draw(_bases), draw(_yes)
     splits = [draw(_counts[2]) for _ in sources]
-    found: dict[str, Any] = {}
-    for device in (f"d{i}" for i in range(devices)):
-        found[device] = {}
+    found: dict[str, Any] = {f"d{number}": {} for number in range(devices)}
+    if any(source.stands == CLOUD for source in sources):
+        found[CLOUD_DEVICE] = {}
+    for device, held in found.items():
         for source, count in zip(sources, splits, strict=True):
-            found[device][source.step] = {
+            if not _has(device, source.stands):
+                continue
+            held[source.step] = {
                 f"{device}/{source.step}/{part}": data.items(
                     draw(_bytes[data.RECORD_BYTES * draw(_sizes)]),
                     _keys(device if source.partitioned else "", part if source.partitioned else 0),
@@ -210,6 +221,12 @@ def _world(draw: st.DrawFn, sources: list[_Born], devices: int) -> World:
                 for part in range(count)
             }
     return World(found, {source.step: source.bound_us for source in sources})
+
+
+def _has(device: str, stands: str) -> bool:
+    if device == CLOUD_DEVICE:
+        return stands == CLOUD
+    return stands == EVERYWHERE or (stands == SOMEWHERE and device == "d0")
 
 
 def _keys(device: str, part: int) -> list[str]:

@@ -38,13 +38,16 @@ class Known:
     code: list[str] = field(default_factory=list)
     late: set[str] = field(default_factory=set)
 
-    def source(self, step: str, source: Any, partitioned_by: str | None) -> None:
-        """Add a source."""
+    def source(self, step: str, source: Any, partitioned_by: str | None, *, in_cloud: bool = False) -> None:
+        """Add a source; in_cloud: which the platform's own device reads."""
         stream = self.flow.source(step, source, out=records.Reading, partitioned_by=partitioned_by)
         kind = type(source).__name__
         self.code.append(
             f"{step} = flow.source({step!r}, {kind}(), out=Reading, partitioned_by={partitioned_by!r})"
         )
+        if in_cloud:
+            stream = stream.at("cloud")
+            self.code.append(f'{step} = {step}.at("cloud")')
         self.streams.append(Made(step, stream, partitioned_by is not None, source=True))
 
     def call(self, made: Made, verb: str, *args: Any, **options: Any) -> Made:

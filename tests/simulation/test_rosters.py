@@ -38,6 +38,7 @@ def assert_much_was_met(
 ) -> None:
     assert crashes > len(SEEDS)
     assert all(moved[what] > 10 for what in ("submit", "end", "retire", "assign", "exchange")), moved
+    assert moved["change"] > 3, moved
     assert all(kinds[kind] > 3 for kind in (EntryKind.RETIRED, EntryKind.ENDED, EntryKind.LACKS)), kinds
     assert counters["records_disowned"] > 100
     assert counters["roster_refused"] > 3

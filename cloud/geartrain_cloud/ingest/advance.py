@@ -17,7 +17,7 @@ from geartrain.ports import Clock
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.ingest.group import Group, Partition, Place
 from geartrain_cloud.log.part import partition_of
-from geartrain_cloud.ports import Entry, EntryKind, LedgerStore
+from geartrain_cloud.ports import NO_SOURCE, Entry, EntryKind, LedgerStore
 
 INTERVAL_S = 0.2
 """How often such a clock moves at most: each time is an entry of each of these partitions."""
@@ -117,7 +117,9 @@ def _least_live(
     newest: Iterable[Entry], live: Collection[tuple[str, str, str]], total: int, owned: Collection[int]
 ) -> dict[str, Least]:
     """By flow, the least clocks of other ingests' partitions, of the sources that have live members there."""
-    members = {(flow, source, partition_of(device, total)) for flow, source, device in live}
+    members = {
+        (flow, source, partition_of(device, total)) for flow, source, device in live if source != NO_SOURCE
+    }
     entries = {(entry.flow, entry.partition): entry for entry in newest}
     found: dict[str, Least] = {}
     for flow, source, partition in members:

@@ -21,6 +21,7 @@ from geartrain.schema import Schema
 from geartrain.wire.topics import BUCKETS, check_name
 from geartrain_cloud.log.part import buckets_of
 from geartrain_cloud.log.retention import Retention
+from geartrain_cloud.ports import NO_SOURCE
 
 SYSTEM_CHANNELS = (DEAD_LETTERS, LATE)
 """Channels that every flow has, below all its sources, and that every device feeds."""
@@ -76,6 +77,12 @@ class FlowConfig:
     def sources_of(self, device: str) -> list[str]:
         """The sources that `device` has, sorted."""
         return sorted(source for source, devices in self.sources.items() if device in devices)
+
+    def memberships(self) -> set[tuple[str, str]]:
+        """Each (device, source) that the log is to name, with NO_SOURCE for a device that has none."""
+        held = {(device, source) for source, devices in self.sources.items() for device in devices}
+        having = {device for device, _ in held}
+        return held | {(device, NO_SOURCE) for device in self.devices if device not in having}
 
     def is_to_come(self, source: str, revision: int) -> bool:
         """Whether a device that runs `revision` has a source only once it has gone over to a later one."""

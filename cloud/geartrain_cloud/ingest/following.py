@@ -21,13 +21,13 @@ from geartrain_cloud.ingest.clock import SourceClock
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ingest.domains import Domains
-from geartrain_cloud.ingest.group import Group, Place
+from geartrain_cloud.ingest.group import Group, Partition, Place
 from geartrain_cloud.ingest.recovery import Recovered, make_partition, make_stream
 from geartrain_cloud.ingest.roster import Followed, Move, Roster, crossings, moves
 from geartrain_cloud.ingest.status import Durable
 from geartrain_cloud.ingest.streams import DeviceStream, Gone
 from geartrain_cloud.log.part import partition_of
-from geartrain_cloud.ports import AckCursor, EntryKind
+from geartrain_cloud.ports import NO_SOURCE, AckCursor, EntryKind
 
 _LOG = logging.getLogger("geartrain.ingest")
 
@@ -116,11 +116,11 @@ class Following:
         )
 
     def _members(self) -> dict[str, list[tuple[str, str]]]:
-        """What the log waits for, of the flows that it has partitions of."""
+        """Who the log says is a member, of the flows that it has partitions of."""
         found: dict[str, list[tuple[str, str]]] = {}
         for (name, _), partition in self._known.partitions.items():
             members = found.setdefault(name, [])
-            members += [(d, source) for source, clock in partition.clocks.items() for d in clock.devices]
+            members += partition.memberships()
         return found
 
     def _revisions(self) -> dict[Place, int]:
@@ -176,6 +176,9 @@ class Following:
             self._end(move.flow)
             return
         partition = self._known.partitions[move.flow, partition_of(move.device, self._config.partitions)]
+        if move.source == NO_SOURCE:
+            self._make_without(partition, move)
+            return
         clock, batch = partition.clocks[move.source], (move.device, b"", 0)
         if move.kind is EntryKind.ASSIGNED:
             cursor = self._cursor(move.device, move.flow)
@@ -192,6 +195,16 @@ class Following:
             clock.retire(move.device)
             why = "it was retired: the clock goes on without it"
             self._group.append_note(partition, EntryKind.RETIRED, batch, why, source=move.source)
+
+    def _make_without(self, partition: Partition, move: Move) -> None:
+        """Log that a device without a source comes or goes: no clock has waited for it, nor does."""
+        if move.kind is EntryKind.ASSIGNED:
+            partition.without.add(move.device)
+            why = "it has no source of the flow: no clock waits for it"
+        else:
+            partition.without.discard(move.device)
+            why = "it was retired, or has a source by now"
+        self._group.append_note(partition, move.kind, (move.device, b"", 0), why)
 
     def _cursor(self, device: str, flow: str) -> AckCursor | None:
         stream = self._known.streams.get((device, flow))

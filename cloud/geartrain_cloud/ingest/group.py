@@ -15,6 +15,7 @@ from geartrain.schema import Schema
 from geartrain_cloud.ingest.clock import SourceClock
 from geartrain_cloud.log.part import SegmentPart
 from geartrain_cloud.ports import (
+    NO_SOURCE,
     AckCursor,
     BatchDigest,
     ClosedEpoch,
@@ -37,7 +38,7 @@ class Partition:
     """One partition of a flow as ingest sees it: the clock of each source, and the last entry given out.
 
     number, logged: that of the last entry, and its clocks; mover: device, epoch and seq of the batch that
-    last moved a clock; revision: the newest that it has brought.
+    last moved a clock; revision: the newest that it has brought; without: the members that have no source.
     """
 
     flow: str
@@ -47,6 +48,12 @@ class Partition:
     logged: Mapping[str, int] = field(default_factory=dict)
     mover: tuple[str, bytes, int] = ("", b"", 0)
     revision: int = 1
+    without: set[str] = field(default_factory=set)
+
+    def memberships(self) -> set[tuple[str, str]]:
+        """Each (device, source) that the log names, with NO_SOURCE for a device that has none."""
+        held = {(device, source) for source, clock in self.clocks.items() for device in clock.devices}
+        return held | {(device, NO_SOURCE) for device in self.without}
 
     @property
     def has_moved(self) -> bool:

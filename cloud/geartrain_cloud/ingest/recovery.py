@@ -26,7 +26,7 @@ from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.ingest.group import SEGMENTS, Group, Partition, Place
 from geartrain_cloud.ingest.streams import DeviceStream
 from geartrain_cloud.log.part import partition_of
-from geartrain_cloud.ports import AckCursor, Entry, EntryKind, LedgerStore
+from geartrain_cloud.ports import NO_SOURCE, AckCursor, Entry, EntryKind, LedgerStore
 
 _LOG = logging.getLogger("geartrain.ingest")
 
@@ -36,7 +36,7 @@ _SEGMENT = re.compile(
 
 
 Member = tuple[str, str, bool]
-"""(source, device, whether it is excluded)."""
+"""(source or NO_SOURCE, device, whether it is excluded)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +119,17 @@ async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget:
 
 
 def assign(config: IngestConfig, partitions: Mapping[Place, Partition], group: Group) -> None:
-    """Log the members of each source that the log does not yet wait for."""
+    """Log the members that the log does not name yet."""
     for (name, index), partition in sorted(partitions.items()):
-        for source, clock in sorted(partition.clocks.items()):
-            for device in sorted(set(config.flows[name].sources[source]) - set(clock.devices)):
-                if partition_of(device, config.partitions) == index:
-                    clock.assign(device)
-                    group.append_note(partition, EntryKind.ASSIGNED, (device, b"", 0), "", source=source)
+        new = config.flows[name].memberships() - partition.memberships()
+        for source, device in sorted((source, device) for device, source in new):
+            if partition_of(device, config.partitions) != index:
+                continue
+            if source == NO_SOURCE:
+                partition.without.add(device)
+            else:
+                partition.clocks[source].assign(device)
+            group.append_note(partition, EntryKind.ASSIGNED, (device, b"", 0), "", source=source)
 
 
 async def _match_segments(
@@ -170,9 +174,12 @@ def _positions(name: str, named: set[str], last: list[Entry]) -> str:
 def _check_assigned(flows: Mapping[str, FlowConfig], assigned: list[tuple[str, str, str]]) -> None:
     for name, source, device in assigned:
         flow = flows.get(name)
-        if flow is not None and device not in flow.sources.get(source, ()):
+        if flow is None:
+            continue
+        if device not in (flow.devices if source == NO_SOURCE else flow.sources.get(source, ())):
+            key = "devices" if source == NO_SOURCE else f"sources.{source}"
             raise ConfigError(
-                f"flows.{name}.sources.{source} lacks device {device}, for which this log waits: "
+                f"flows.{name}.{key} lacks device {device}, for which this log waits: "
                 "no device can leave a log, so name it again, or begin with an empty log folder"
             )
 
@@ -189,13 +196,17 @@ def make_partition(
     last = newest.get(place)
     number, logged = (0, {}) if last is None else (last.number, last.clocks)
     clocks = {source: SourceClock(logged.get(source, START_OF_TIME)) for source in sorted(flow.sources)}
+    without = set[str]()
     for source, device, is_excluded in members.get(place, ()):
+        if source == NO_SOURCE:
+            without.add(device)
+            continue
         cursor = cursors.get((device, place[0]))
         marks = {} if cursor is None else cursor.source_watermarks
         clocks[source].assign(device, marks.get(source, START_OF_TIME), excluded=is_excluded)
     for clock in clocks.values():
         clock.settle()  # a migrated log may stand behind all of its devices
-    return Partition(*place, clocks, number, logged, revision=revisions.get(place, 1))
+    return Partition(*place, clocks, number, logged, revision=revisions.get(place, 1), without=without)
 
 
 def make_stream(

@@ -21,7 +21,7 @@ INTERVAL_S = 0.2
 """How often ingest looks whether the roster has changed."""
 
 Members = Mapping[str, Collection[tuple[str, str]]]
-"""By flow, the (device, source) that the log waits for."""
+"""By flow, the (device, source) that the log names, with NO_SOURCE for a device that has none."""
 
 
 class Roster(Protocol):
@@ -35,7 +35,8 @@ class Roster(Protocol):
 @dataclass(frozen=True, slots=True)
 class Move:
     """Something that the log must say: a device has a source from here on, or has it no more, or the flow has
-    ended. Or a partition goes over to the revision `number`.
+    ended. Or a partition goes over to the revision `number`. With NO_SOURCE the device comes or goes as one
+    that has none.
     """
 
     kind: EntryKind
@@ -131,7 +132,7 @@ def crossings(logged: Mapping[tuple[str, int], int], flows: Mapping[str, FlowCon
 def moves(
     members: Members, flows: Mapping[str, FlowConfig], ended: Collection[str], ours: Collection[str]
 ) -> list[Move]:
-    """What the log must say, so that it waits for just those that `flows` has.
+    """What the log must say, so that its members are just those that `flows` has.
 
     members: of each flow that the log has entries of and that has not ended there; flows: that live, by the
     roster; ended: that do not; ours: the devices whose partitions this ingest has.
@@ -144,10 +145,11 @@ def moves(
         if name not in flows:
             continue  # its row cannot be read, or is gone: nobody has said that it is over
         known = set(members.get(name, ()))
-        wanted = {(device, source) for source, has in flows[name].sources.items() for device in has}
-        wanted = {(device, source) for device, source in wanted if device in ours}
-        found += [Move(EntryKind.RETIRED, name, *member) for member in sorted(known - wanted)]
+        wanted = {(device, source) for device, source in flows[name].memberships() if device in ours}
+        # Who comes first: a clock goes on without those that leave, and a device that exchanges its sources
+        # is a member all along.
         found += [Move(EntryKind.ASSIGNED, name, *member) for member in sorted(wanted - known)]
+        found += [Move(EntryKind.RETIRED, name, *member) for member in sorted(known - wanted)]
     return found
 
 

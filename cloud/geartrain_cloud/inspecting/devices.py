@@ -15,7 +15,7 @@ from geartrain_cloud.inspecting.entries import time_text
 from geartrain_cloud.inspecting.places import log_folder, run_folder
 from geartrain_cloud.log.browse import all_cursors, assigned_devices, excluded_devices
 from geartrain_cloud.platform.places import STATUS_FILE, PlatformPlaces, read_report
-from geartrain_cloud.ports import AckCursor
+from geartrain_cloud.ports import NO_SOURCE, AckCursor
 
 
 def describe_devices(state: Path) -> list[dict[str, Any]]:
@@ -24,7 +24,7 @@ def describe_devices(state: Path) -> list[dict[str, Any]]:
     cursors = {(c.flow, c.device): c for c in all_cursors(folder)}
     had: dict[tuple[str, str], list[str]] = {}
     for flow, device, source in assigned_devices(folder):
-        had.setdefault((flow, device), []).append(source)
+        had.setdefault((flow, device), []).extend([] if source == NO_SOURCE else [source])
     marks = _watermarks(cursors, had)
     reports = [read_report(path).get("flows", {}) for path in sorted(folder.glob("status*.json"))]
     found, out = [], excluded_devices(folder)

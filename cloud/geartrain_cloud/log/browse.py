@@ -148,7 +148,9 @@ def all_cursors(folder: Path) -> list[AckCursor]:
 
 
 def assigned_devices(folder: Path) -> list[tuple[str, str, str]]:
-    """(flow, device, source) for every source whose clock waits for a device; raises `LedgerError`."""
+    """(flow, device, source) for every source that a device has, with NO_SOURCE for a member that has none;
+    raises `LedgerError`.
+    """
     with ledger_of(folder) as ledger:
         found = ledger.execute(SELECT_MEMBERS).fetchall()
     return sorted((flow, device, source) for flow, source, device in found)

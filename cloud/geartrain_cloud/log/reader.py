@@ -283,7 +283,7 @@ class LogReader:
             return [read_cursor(row) for row in ledger.execute(query, (flow,))]
 
     def assigned(self, flow: str) -> list[str]:
-        """The devices that `flow` ever had: those that had at least one of its sources, by name."""
+        """The devices that `flow` ever had, with its sources or without any, by name."""
         query = (
             "SELECT DISTINCT device FROM entries WHERE flow = ? AND kind = 'assigned' AND "
             "kind IN ('assigned', 'retired', 'excluded', 'lacks', 'readmitted') ORDER BY device"

@@ -1,6 +1,7 @@
 """The interface between the cloud and its ledger."""
 
 from geartrain_cloud.ports.ledger import (
+    NO_SOURCE,
     AckCursor,
     BatchDigest,
     ClosedEpoch,
@@ -19,6 +20,7 @@ from geartrain_cloud.ports.ledger import (
 )
 
 __all__ = [
+    "NO_SOURCE",
     "AckCursor",
     "BatchDigest",
     "ClosedEpoch",

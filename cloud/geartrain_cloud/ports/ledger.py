@@ -16,6 +16,11 @@ from typing import Protocol
 from geartrain.ports.spool import SplitProgress
 from geartrain.records.event_time import START_OF_TIME
 
+NO_SOURCE = ""
+"""Stands in the place of the source where an entry is about a device that has none of its flow: a member that
+takes what is sent to it, and for which no clock waits.
+"""
+
 
 class EntryKind(Enum):
     """What an entry of the log says: rows, or a change of clocks or of the devices without rows."""
@@ -44,9 +49,9 @@ class Entry:
 
     channel: what its rows are of, or what it declares rows of, else empty; clocks: the partition's clock of
     each source after it, microseconds, without those that nobody has said anything of; source: what a
-    change of membership is about; seq: of a REVISION or a CROSSING its number; segment: file name on the
-    log's disk and `[first_row, first_row + count)` in it, empty for an entry without rows; detail: for
-    people.
+    change of membership is about, NO_SOURCE where a device without any comes or goes; seq: of a REVISION or a
+    CROSSING its number; segment: file name on the log's disk and `[first_row, first_row + count)` in it,
+    empty for an entry without rows; detail: for people.
     """
 
     flow: str

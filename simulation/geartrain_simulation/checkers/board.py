@@ -16,7 +16,7 @@ from geartrain.ports import SplitProgress, SpoolCommit, SpooledBatch
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.ingest import Ingest
-from geartrain_cloud.ports import AckCursor, Entry, EntryKind, LedgerChange
+from geartrain_cloud.ports import NO_SOURCE, AckCursor, Entry, EntryKind, LedgerChange
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.agent.status import AgentStatus
 from geartrain_edge.settings import AgentSettings
@@ -218,7 +218,8 @@ class Checkers:
         """Where the clock of each source that some device has stands in each partition."""
         entries, found = self._ledger.entries, dict[tuple[str, int, str], int]()
         all_entries = self._ledger.all_entries()
-        members = {(e.flow, e.source, e.device) for e in all_entries if e.kind is EntryKind.ASSIGNED}
+        assigned = [e for e in all_entries if e.kind is EntryKind.ASSIGNED and e.source != NO_SOURCE]
+        members = {(e.flow, e.source, e.device) for e in assigned}
         members -= {(e.flow, e.source, e.device) for e in all_entries if e.kind is EntryKind.LACKS}
         members &= self.members.all
         for flow, source in sorted({member[:2] for member in members}):

@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, LATE, STATE
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
-from geartrain_cloud.ports import Entry, EntryKind, LedgerChange
+from geartrain_cloud.ingest.config import SYSTEM_CHANNELS
+from geartrain_cloud.ports import NO_SOURCE, Entry, EntryKind, LedgerChange
 from geartrain_simulation.checkers.accepted import Accepted
 from geartrain_simulation.checkers.violation import Breach
 from geartrain_simulation.stores.stores import SpoolBook
@@ -111,8 +112,11 @@ class Clocks:
                 self._breach("patience", detail)
 
     def _is_live(self, flow: str, device: str, channel: str) -> bool:
-        """Whether the clock of a source above a channel waits for a device."""
-        return any(device in self._live.get((flow, source), ()) for source in self._above[channel])
+        """Whether the clock of a source above a channel waits for a device, or nobody waits for it as it has
+        no source: such a device has dead letters all the same.
+        """
+        above = (NO_SOURCE, *self._above[channel]) if channel in SYSTEM_CHANNELS else self._above[channel]
+        return any(device in self._live.get((flow, source), ()) for source in above)
 
     def _behind_all(self, place: Place, entry: Entry) -> None:
         flow, partition = place

@@ -18,6 +18,7 @@ from geartrain.graph.graph import CLAIMS
 from geartrain.planning import Plan, make_plan
 from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, IngestConfig
 from geartrain_cloud.log.roster import RosterChannel, RosterDocument
+from geartrain_cloud.ports import NO_SOURCE
 from geartrain_edge.settings import Policy
 from geartrain_simulation.checkers import Checkers
 from geartrain_simulation.checkers.violation import ViolationError
@@ -93,7 +94,7 @@ class RosterFleet:
     # What there is
 
     def _plan(self, instance: str) -> Plan:
-        records = {device.name: device.records for device in self.devices}
+        records = {device.name: device.records for device in self.devices if device.records}
         others = {device.name: device.others for device in self.devices if device.others}
         graph = make_graph(self.seed, records, self.climate.read_s_max, None, others or None)
         return make_plan(graph.named(instance), "edge")
@@ -205,7 +206,10 @@ class RosterFleet:
             elif random.random() < 0.2:
                 self._revise(random, post.instance)
             elif post.device.name in self.roster.document(post.instance).devices:
-                self._retire(random, post)
+                if not post.device.records and random.random() < 0.5:
+                    self._change_sources(random, post)
+                else:
+                    self._retire(random, post)
             else:
                 self._assign(random, post)
 
@@ -246,6 +250,12 @@ class RosterFleet:
         if random.random() < 0.3:
             self._exchange(post)
         self._tell(random, post, runs=True)
+
+    def _change_sources(self, random: Random, post: Post) -> None:
+        """A device that has no split of any source is said to have all of them, or none."""
+        self._note("change", " ".join(post.place))
+        post.sources = random.choice(((), tuple(sorted(self._has))))
+        self.roster.assign(post.instance, post.device.name, post.sources)
 
     def _exchange(self, post: Post) -> None:
         """New hardware takes the device's name: its spool begins with nothing."""
@@ -327,7 +337,7 @@ class RosterFleet:
             (instance, source, device)
             for instance in self.roster.rows
             for device, sources in self.roster.document(instance).devices.items()
-            for source in sources
+            for source in sources or (NO_SOURCE,)
         }
 
     def _revisions(self) -> dict[tuple[str, int], int]:
@@ -358,8 +368,11 @@ class RosterFleet:
 
 
 def _device(seed: int, number: int) -> Device:
+    """A device; in some worlds all but the first have no split of any source."""
     random = Random(f"{seed}/device-{number}/rosters")
     records, others = random.choice((8, 16, 24)), random.choice((0, 0, 6))
+    if number > 1 and Random(f"{seed}/device-{number}/bare").random() < 0.3:
+        records, others = 0, 0
     return Device(
         f"device-{number}",
         records,

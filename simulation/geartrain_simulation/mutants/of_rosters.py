@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from geartrain_cloud.ingest import following, ingest, recovery
+from geartrain_cloud.ingest.config import FlowConfig
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.following import Following
 from geartrain_cloud.ingest.group import Group
 from geartrain_cloud.ingest.membership import Membership
 from geartrain_cloud.ingest.roster import Followed
 from geartrain_cloud.log.part import partition_of
-from geartrain_cloud.ports import EntryKind
+from geartrain_cloud.ports import NO_SOURCE, EntryKind
 from geartrain_simulation.fleet.roster_fleet import RosterFleet
 from geartrain_simulation.mutants.planting import Mutant, Patches
 
@@ -198,7 +199,52 @@ def _claims_of_who_leaves_kept(patches: Patches) -> None:
     patches.replace(Following, "_give_back", lambda right: lambda self, found: None)
 
 
+def _device_without_a_source_left_out(patches: Patches) -> None:
+    """It is told of the flow, and the log does not know it: what is sent to it goes nowhere."""
+
+    def make(right: Any) -> Any:
+        return lambda flow: {member for member in right(flow) if member[1] != NO_SOURCE}
+
+    patches.replace(FlowConfig, "memberships", make)
+
+
+def _device_without_a_source_forgotten_at_a_begin(patches: Patches) -> None:
+    def make(right: Any) -> Any:
+        def make_partition(place: Any, flow: Any, newest: Any, members: Any, *rest: Any) -> Any:
+            having = {at: [one for one in several if one[0]] for at, several in members.items()}
+            return right(place, flow, newest, having, *rest)
+
+        return make_partition
+
+    patches.replace(recovery, "make_partition", make)
+    patches.replace(following, "make_partition", make)
+
+
+def _device_without_a_source_stays(patches: Patches) -> None:
+    """It has left, or has a source, and counts as a member without one all the same."""
+
+    def make(right: Any) -> Any:
+        return lambda self, partition, move: (
+            right(self, partition, move) if move.kind is EntryKind.ASSIGNED else None
+        )
+
+    patches.replace(Following, "_make_without", make)
+
+
+def _left_before_it_came(patches: Patches) -> None:
+    """A device that exchanges its sources is no member for an entry, with its claims still open."""
+
+    def make(right: Any) -> Any:
+        return lambda *args: sorted(right(*args), key=lambda move: move.kind is EntryKind.ASSIGNED)
+
+    patches.replace(following, "moves", make)
+
+
 OF_ROSTERS = [
+    Mutant("device without a source left out", _device_without_a_source_left_out, _run),
+    Mutant("device without a source forgotten", _device_without_a_source_forgotten_at_a_begin, _run),
+    Mutant("device without a source stays", _device_without_a_source_stays, _run),
+    Mutant("left before it came", _left_before_it_came, _run),
     Mutant("retired without an entry", _retired_without_an_entry, _run),
     Mutant("rows of a retired device taken", _rows_of_a_retired_device_taken, _run),
     Mutant("taken behind the last entry", _taken_behind_the_last_entry, _run),
