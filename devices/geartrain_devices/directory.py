@@ -19,6 +19,7 @@ from geartrain.declarations.options import Count, FilePath
 from geartrain.errors import SourceError
 from geartrain.source import Batch, Reject, Source, Split
 from geartrain_devices.csv_replay import csv_reader
+from geartrain_devices.csv_rows import CsvOptions
 from geartrain_devices.file_replay import RecordedRow, RowReader, RowReport
 from geartrain_devices.json_fields import JsonFields
 from geartrain_devices.json_lines import JsonReader
@@ -41,7 +42,6 @@ class WatchedDirectory(Source[T]):
         last: the name of a file that says that no more will come, empty for never.
         out_of_orderness_ms: how far the time of a row may lie below the highest before it and not be late.
         since_1970: promises that no row is of an earlier time. One that is becomes a dead letter.
-        encoding: how the text is written where no byte-order mark says so; empty for UTF-8.
     """
 
     replayable: ClassVar[bool] = True
@@ -51,7 +51,6 @@ class WatchedDirectory(Source[T]):
     last: str = ""
     out_of_orderness_ms: Count = 0
     since_1970: bool = False
-    encoding: str = ""
 
     def reader(self, step: str, out: type[T]) -> Callable[[str], RowReader]:
         """How one file is read; subclasses define it."""
@@ -63,7 +62,6 @@ class WatchedDirectory(Source[T]):
             raise SourceError(f"source {step}: path = {self.path!r} is not a directory")
         if not self.pattern or "/" in self.pattern:
             raise SourceError(f"source {step}: pattern = {self.pattern!r} must be of names, such as *.csv")
-        check_encoding(f"source {step}", self.encoding)
         split = _DirectorySplit(
             f"source {step}", f"{device}/{step}", Path(self.path), self.pattern, self.last
         )
@@ -82,6 +80,7 @@ class JsonLinesDirectory(WatchedDirectory[T]):
         time: the path of the event time in a document.
         time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
         fields: paths by field, for those that are not found by their own name.
+        encoding: how the text is written where no byte-order mark says so; empty for UTF-8.
         out_of_orderness_ms: how far the time of a line may lie below the highest before it and not be late.
         since_1970: promises that no line is of an earlier time. One that is becomes a dead letter.
     """
@@ -90,15 +89,17 @@ class JsonLinesDirectory(WatchedDirectory[T]):
     time: str = "time"
     time_unit: str = "s"
     fields: dict[str, str] = field(default_factory=dict)
+    encoding: str = ""
 
     def reader(self, step: str, out: type[T]) -> Callable[[str], RowReader]:
         """One file as lines."""
+        check_encoding(f"source {step}", self.encoding)
         fields = JsonFields(f"source {step}", out, self.time, self.time_unit, self.fields)
         return lambda path: JsonReader(path, fields, self.encoding)
 
 
-class CsvDirectory(WatchedDirectory[T]):
-    """A directory of CSV files, each with a header.
+class CsvDirectory(CsvOptions, WatchedDirectory[T]):
+    """A directory of CSV files, all written alike, as `CsvOptions` says.
 
     Args:
         path: the directory.
@@ -107,7 +108,6 @@ class CsvDirectory(WatchedDirectory[T]):
         time_column: the column of event times: ISO 8601, UTC where it names no zone.
         out_of_orderness_ms: how far the time of a row may lie below the highest before it and not be late.
         since_1970: promises that no row is of an earlier time. One that is becomes a dead letter.
-        encoding: how the text is written where no byte-order mark says so; empty for UTF-8.
     """
 
     pattern: str = "*.csv"
@@ -115,7 +115,8 @@ class CsvDirectory(WatchedDirectory[T]):
 
     def reader(self, step: str, out: type[T]) -> Callable[[str], RowReader]:
         """One file as rows."""
-        return lambda path: csv_reader(path, self.time_column, out, self.encoding)
+        self.check_csv(f"source {step}")
+        return lambda path: csv_reader(path, self.time_column, out, self)
 
 
 class _DirectorySplit:

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from geartrain.errors import NoRecordError
-from geartrain_devices.csv_replay import CsvReplay, read_rows
+from geartrain_devices.csv_replay import CsvReplay
+from geartrain_devices.csv_rows import read_rows
 from geartrain_devices.text_bytes import NOT_UTF8, not_utf8
 
 T = TypeVar("T")

@@ -17,6 +17,7 @@ from geartrain.records.event_time import parse_time
 from geartrain_devices.csv_replay import CsvReplay
 from tests.devices.prices import Anything, Everything, Price, Prices, open_split, replay, write
 
+UNQUOTED = 'set quote = "" where quotes are plain text'
 HEADER = "symbol,date,price\n"
 
 
@@ -81,9 +82,26 @@ BAD = [
     (b"BOOM,2020-01-01,1", "RuntimeError: the check itself fails"),
     (b"A\xff,2020-01-01,1", "it is not UTF-8 text"),
     (b"A\0,2020-01-01,1", "it holds a NUL at its byte 2, as a binary file does"),
-    (b'"A"x,2020-01-01,1', "',' expected after '\"'"),
-    (b"A," + b"9" * 140_000 + b",1", "field larger than field limit (131072)"),
-    (b"A," * 600_000, "it is longer than 1048576 bytes"),
+    (
+        b'"A"x,2020-01-01,1',
+        "text follows the closing quote of column symbol: double each quote within quotes",
+    ),
+    (b"A," + b"9" * 140_000 + b",1", "column date: '99999999"),
+    (b"A," * 600_000, "it is longer than 1048576 bytes: it has 1200002"),
+    (b"A,2020-01-01\r,1", "it holds a carriage return outside of quotes"),
+    (b'A,2020-01-01,"1', 'the quote of column price is not closed: close it, or set quote = ""'),
+    (b"# no data,", 'it has 2 columns and the header 3: set comment = "#" where such lines are comments'),
+    (b"A,2020-01-01,1,", "it has 4 columns and the header 3: set trailing_delimiter = true where rows end"),
+    (b'A,2020-01-01,"1,5"', "column price: '1,5' is not a number: set decimal = \",\""),
+    (b'A,2020-01-01,"1,500.0"', "column price: '1,500.0' is not a number: set thousands = \",\""),
+    (
+        b"A,2020-01-01,1.500.000",
+        'column price: \'1.500.000\' is not a number: set decimal = "," and thousands = "."',
+    ),
+    (
+        b"A,2020-01-01,N/A",
+        "column price: 'N/A' is not a number: set null_values = [\"N/A\"] where it means a missing",
+    ),
 ]
 
 
@@ -116,8 +134,14 @@ def test_quoted_newlines_keep_the_line_where_the_row_begins(tmp_path: Path) -> N
 
 def test_an_open_quote_swallows_no_more_than_it_must(tmp_path: Path) -> None:
     got = replay(open_split(prices(tmp_path, 'A,2020-01-01,1\n"A,2020-01-01,2\nA,2020-01-01,3\n')))
-    assert [value.price for value in got.values] == [1]
-    assert [reject.reason for reject in got.rejects] == ["p.csv, line 3: unexpected end of data"]
+    assert [value.price for value in got.values] == [1, 3]
+    assert [(reject.reason, reject.code, reject.raw) for reject in got.rejects] == [
+        (
+            f"p.csv, line 3: the quote of column symbol is not closed: close it, or {UNQUOTED}",
+            "unclosed_quote",
+            b'"A,2020-01-01,2',
+        )
+    ]
 
 
 def test_partitions_are_selected_and_the_rest_goes_to_the_device_that_takes_others(tmp_path: Path) -> None:

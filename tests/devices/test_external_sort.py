@@ -13,7 +13,7 @@ import pytest
 from geartrain.errors import SourceError
 from geartrain.records.event_time import parse_time
 from geartrain_devices import file_replay
-from geartrain_devices.csv_replay import partition_values
+from geartrain_devices.csv_columns import partition_values
 from geartrain_devices.external_sort import Entry, SortedRows
 from tests.devices.prices import Prices, open_split, replay, write
 
