@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time as clock
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -170,13 +170,37 @@ class _Nothing:
         """Nothing is open."""
 
 
-class _Joined:
+class _AroundLive:
+    """What stands before a split of the source hands on what is told to that split."""
+
+    def __init__(self, live: Split) -> None:
+        self._live: Any = live
+        self.name, self.out_of_orderness_us = live.name, live.out_of_orderness_us
+        self.live_clock = bool(getattr(live, "live_clock", False))
+
+    def share(self, folder: Path, app: str) -> None:
+        """As of the source itself."""
+        if not hasattr(self._live, "share"):
+            raise SourceError(f"split {self.name}: its source is exclusive, so that it must define share")
+        self._live.share(folder, app)
+
+    def name_client(self, client_id: str) -> None:
+        """As of the source itself, where that is a client."""
+        if hasattr(self._live, "name_client"):
+            self._live.name_client(client_id)
+
+    def take_notes(self, notes: Mapping[bytes, bytes]) -> None:
+        """As of the source itself, where that notes something."""
+        if hasattr(self._live, "take_notes"):
+            self._live.take_notes(notes)
+
+
+class _Joined(_AroundLive):
     """A split of files and then of the source; what has been read of the files stays so over restarts."""
 
     def __init__(self, past: Split, live: Split) -> None:
-        self._past, self._live = past, live
-        self.name, self.out_of_orderness_us = live.name, live.out_of_orderness_us
-        self.live_clock = bool(getattr(live, "live_clock", False))
+        super().__init__(live)
+        self._past = past
         self.is_past = True
         """Whether rows of the files may be missing."""
 
@@ -185,15 +209,11 @@ class _Joined:
         """Its watermark does not follow a clock before the files have ended."""
         return self.is_past or bool(getattr(self._live, "is_behind", False))
 
-    def share(self, folder: Path, app: str) -> None:
-        """As of the source itself."""
-        _share(self._live, folder, app)
-
     async def read(self, position: int, limit: int) -> Batch:
         """The rows of the files, then what the source gives."""
         self.is_past = position < LIVE
         if not self.is_past:
-            found = await self._live.read(position - LIVE, limit)
+            found: Batch = await self._live.read(position - LIVE, limit)
             numbers = [number + LIVE for number in found.numbers]
             rejects = [replace(one, number=one.number + LIVE) for one in found.rejects]
             return replace(found, numbers=numbers, position=found.position + LIVE, rejects=rejects)
@@ -207,35 +227,25 @@ class _Joined:
         await self._live.close()
 
 
-class _Later:
+class _Later(_AroundLive):
     """A further split of the source, which waits until the files have been read."""
 
     def __init__(self, live: Split, joined: _Joined) -> None:
-        self._live, self._joined = live, joined
-        self.name, self.out_of_orderness_us = live.name, live.out_of_orderness_us
-        self.live_clock = bool(getattr(live, "live_clock", False))
+        super().__init__(live)
+        self._joined = joined
 
     @property
     def is_behind(self) -> bool:
         """Its watermark does not follow a clock before."""
         return self._joined.is_past or bool(getattr(self._live, "is_behind", False))
 
-    def share(self, folder: Path, app: str) -> None:
-        """As of the source itself."""
-        _share(self._live, folder, app)
-
     async def read(self, position: int, limit: int) -> Batch:
         """What the source gives, once it is its turn."""
         if self._joined.is_past and position == 0:
             return Batch([], [], [], 0)
-        return await self._live.read(position, limit)
+        found: Batch = await self._live.read(position, limit)
+        return found
 
     async def close(self) -> None:
         """Release what the source took."""
         await self._live.close()
-
-
-def _share(split: Any, folder: Path, app: str) -> None:
-    if not hasattr(split, "share"):
-        raise SourceError(f"split {split.name}: its source is exclusive, so that it must define share")
-    split.share(folder, app)

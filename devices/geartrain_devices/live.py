@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -19,7 +19,6 @@ import msgspec
 from geartrain.errors import USER_ERRORS
 from geartrain.graph.conform import describe
 from geartrain.source import Batch, Reject
-from geartrain_devices.text_bytes import NotTextError
 
 NOT_A_RECORD = "not_a_record"
 BUFFER_MAX = 10_000
@@ -40,6 +39,9 @@ class _Waiting(msgspec.Struct, frozen=True):
     raw: bytes
     sender: str
     code: str = NOT_A_RECORD
+    notes: Mapping[bytes, bytes | None] = {}
+    is_row: bool = True
+    """Whether it takes a number: notes alone do not."""
 
 
 class Framed(msgspec.Struct, frozen=True):
@@ -83,6 +85,7 @@ class LiveBufferSplit:
         self._bytes = 0
         self._held = dict[str, tuple[int, int]]()
         self._lost = Counter[str]()
+        self._counts = Counter[str]()
         self._drained = asyncio.Event()
         self.began_at = 0
         """Where its first read began: the number of the first record that comes."""
@@ -90,6 +93,15 @@ class LiveBufferSplit:
     def lost(self, count: int, why: str) -> None:
         """Note that `count` records were dropped before they were read; a dead letter says so, and why."""
         self._lost[why if why in self._lost or len(self._lost) < REASONS_MAX else _OTHERS] += count
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Raise a counter of the agent, such as `mqtt_retained_passed_over`, with the next read."""
+        self._counts[name] += amount
+
+    def note(self, notes: Mapping[bytes, bytes | None]) -> None:
+        """Have notes made durable together with what was pushed last, as of `Batch.notes`."""
+        if notes:
+            self._waiting.append(_Waiting(None, None, "", b"", "", notes=notes, is_row=False))
 
     async def room(self, size: int, sender: str = "") -> None:
         """Wait until a raw record of so many bytes fits: for a driver that can make its sender wait."""
@@ -105,7 +117,14 @@ class LiveBufferSplit:
         return count < SHARE * left and held + size <= SHARE * (left_bytes - size)
 
     def push(self, raw: bytes, read: Reader, sender: str = "") -> bool:
-        """Take one raw record; whether there was room for it. sender: who sent it, where that is known."""
+        """Take one raw record; whether there was room for it.
+
+        Args:
+            raw: its bytes.
+            read: what makes a record of them. The `code` of its `ValueError`, where it has one, is the dead
+                letter's.
+            sender: who sent it, where that is known.
+        """
         if not self._fits(len(raw), sender):
             self.lost(1, f"because too many of {sender} waited" if sender else _FULL)
             return False
@@ -114,7 +133,9 @@ class LiveBufferSplit:
             self._waiting.append(_Waiting(time_us, value, "", raw, sender))
         except USER_ERRORS as error:  # the user's own constructor: the bytes are the dead letter
             problem = str(error) if isinstance(error, ValueError) else describe(error)
-            code = error.code if isinstance(error, NotTextError) else NOT_A_RECORD
+            code = (
+                str(getattr(error, "code", NOT_A_RECORD)) if isinstance(error, ValueError) else NOT_A_RECORD
+            )
             self._waiting.append(_Waiting(None, None, f"{self.name}: {problem}", raw, sender, code))
         self._hold(sender, 1, len(raw))
         return True
@@ -138,9 +159,13 @@ class LiveBufferSplit:
         times: list[int] = []
         numbers: list[int] = []
         rejects: list[Reject] = []
+        notes: dict[bytes, bytes | None] = {}
         at = position
-        while self._waiting and at - position < limit:
+        while self._waiting and (at - position < limit or not self._waiting[0].is_row):
             one = self._waiting.popleft()
+            notes.update(one.notes)
+            if not one.is_row:
+                continue
             self._hold(one.sender, -1, -len(one.raw))
             if one.problem or one.time is None:
                 rejects.append(Reject(at, one.problem, one.raw, one.time, one.code))
@@ -154,7 +179,8 @@ class LiveBufferSplit:
             why, count = self._lost.popitem()
             rejects.append(Reject(at, f"{self.name}: {count} records were dropped here, {why}", b""))
             at += 1
-        return Batch(values, times, numbers, at, rejects)
+        counts, self._counts = dict(self._counts), Counter()
+        return Batch(values, times, numbers, at, rejects, counts=counts, notes=notes)
 
     async def close(self) -> None:
         """Stop the driver."""

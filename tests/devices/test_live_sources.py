@@ -23,9 +23,9 @@ from geartrain.source import Reject, Split
 from geartrain_cloud.broker.choice import choose_broker
 from geartrain_cloud.broker.ready import free_port
 from geartrain_devices.http_poll import HttpPoll
-from geartrain_devices.json_fields import JsonFields
 from geartrain_devices.live import BUFFER_MAX, LiveBufferSplit
-from geartrain_devices.mqtt_topic import MqttTopic, _listen
+from geartrain_devices.mqtt_topic import MqttTopic, TopicSplit
+from geartrain_devices.payloads import Payloads
 from geartrain_devices.simulated import SimulatedSensor
 
 
@@ -173,13 +173,14 @@ def test_what_a_connection_drops_is_told_by_a_dead_letter() -> None:
     net = FloodedNet()
 
     async def run() -> None:
-        split = LiveBufferSplit("d1/s", lambda to: _listen(net, "c", "t", FIELDS, to))  # type: ignore[arg-type]
+        split = TopicSplit("d1/s", net, "t", PAYLOADS, "once")  # type: ignore[arg-type]
         await split.read(0, 10)
         async with asyncio.timeout(60):
             await net.heard.wait()
         poll = await split.read(0, 10)
+        bad = 'at its byte 1 (0xff): set encoding to that of the text, such as encoding = "cp1252"'
         assert [reject.reason for reject in poll.rejects] == [
-            "d1/s: topic t: it is not UTF-8 text, at its byte 1 (0xff)",
+            f"d1/s: topic t: it is not UTF-8 text, {bad}",
             "d1/s: 5 records were dropped here, because the queue of the connection was full",
         ]
         await split.close()
@@ -187,7 +188,7 @@ def test_what_a_connection_drops_is_told_by_a_dead_letter() -> None:
     asyncio.run(run())
 
 
-FIELDS = JsonFields("source s", Reading, "", "s", {})
+PAYLOADS = Payloads("source s", Reading, "json", "", "s", {})
 
 
 class FloodedNet:

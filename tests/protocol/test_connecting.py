@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from geartrain.concurrency.connecting import SAID_S, SAID_S_MAX, Backoff, Connector
-from geartrain.errors import DeniedError, HungUpError, NetError
+from geartrain.errors import DeniedError, HungUpError, NetError, TakenOverError
 from geartrain.testing import SeededRandomness
 
 DAY_S = 86_400.0
@@ -152,3 +152,23 @@ def test_where_there_is_no_bound_for_the_denied_whoever_hangs_up_is_one_that_ref
     clock = Now()
     stayed(clock, connector_of(clock, Backoff(0.25, 10.0, 1.0)), [HungUpError("closed")] * 200, [])
     assert max(clock.slept) <= 1.0
+
+
+def test_who_is_ended_again_and_again_is_told_of_the_other_client() -> None:
+    clock, lost = Now(), list[NetError]()
+    connector = Connector(clock, SeededRandomness(1), LANE, "source1")
+    left = iter([True, True, True, False, True, True])
+
+    async def session() -> None:
+        is_accepted = next(left, None)
+        if is_accepted is None:
+            raise OverError
+        connector.is_connected = is_accepted
+        raise HungUpError("the broker has closed the connection")
+
+    with pytest.raises(OverError):
+        asyncio.run(connector.stay(session, lost.append))
+    assert [isinstance(error, TakenOverError) for error in lost] == [False, False, True, False, False, False]
+    assert str(lost[2]).startswith("session_taken_over: each of the last 3 sessions was ended within 60 s")
+    assert "the same id, source1" in str(lost[2])
+    assert lost[2].reason == "session_taken_over"

@@ -93,7 +93,8 @@ class RunResult:
     by sink, all that came to rest there; rows: by table, what it holds at the end; refused: the first dead
     letters; refused_by: all of them, by step; records_of: by source, those read; refused_of: by source, how
     many of its records each step refused; places: of each split; ended: whether every source has ended;
-    written: the files and folders that were put in place; left_out: what was not done, one sentence each.
+    passed_over: what sources have passed over without a record or a dead letter, by name; written: the files
+    and folders that were put in place; left_out: what was not done, one sentence each.
     """
 
     records_read: int = 0
@@ -109,6 +110,7 @@ class RunResult:
     ended: bool = True
     written: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    passed_over: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +324,7 @@ async def _run(
             places=list(_places(run)),
             ended=run.ended,
             left_out=list(_left_out(graph, keeps=keeps, how=how)),
+            passed_over=run.progress.counts,
         )
     finally:
         tables.close()

@@ -161,6 +161,9 @@ def _print(result: RunResult) -> None:
     out.print(
         f"read {result.records_read:,} records; late {result.late:,}; dead letters {result.dead_letters:,}"
     )
+    if result.passed_over:
+        counts = ", ".join(f"{name} {count:,}" for name, count in sorted(result.passed_over.items()))
+        out.print(f"counted by sources: {counts}")
     out.print(table_of("", ["table", "rows"], lines, numbers=[1]))
     for line in _refusals(result.refused_by):
         out.print(printable(line), soft_wrap=True)

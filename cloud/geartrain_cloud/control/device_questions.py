@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from geartrain.concurrency.client_id import client_id
 from geartrain.concurrency.connecting import DENIED_S, Backoff, Connector
 from geartrain.control.questions import (
     DeviceAnswer,
@@ -71,7 +72,7 @@ class DeviceQuestions:
                 _LOG.warning("questions to devices: %s", printable(news))
 
         async def session() -> None:
-            async with net.connect(f"gear-control-asks-{randomness.token(4).hex()}") as connection:
+            async with net.connect(client_id("asking", randomness.token(4).hex())) as connection:
                 await connection.subscribe(told_filter())
                 connector.is_connected, self._connection = True, connection
                 try:

@@ -73,7 +73,7 @@ class ControlLane(SenderGroup[DesiredSender, bytes]):
         self.clones = clones or Clones(clock.monotonic_s)
         self._settings = settings or LaneSettings()
         shared = SharedConnection(
-            net, clock, randomness, self._settings.backoff, "gear-control", lambda topic: _ALL, self._lost
+            net, clock, randomness, self._settings.backoff, "control", lambda topic: _ALL, self._lost
         )
         super().__init__(
             _ALL, reported_filter(), shared, clock, self._settings.tick_s, self._settings.silence_s

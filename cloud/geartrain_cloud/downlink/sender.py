@@ -97,7 +97,7 @@ def down_connection(
 
     longest_s = (settings or SenderSettings()).backoff_ms_max / 1_000
     backoff = Backoff(_BACKOFF_S, longest_s, denied_s=DENIED_S)
-    return SharedConnection(net, clock, randomness, backoff, "gear-downlink", _flow_of, lost)
+    return SharedConnection(net, clock, randomness, backoff, "down", _flow_of, lost)
 
 
 def _flow_of(topic: str) -> str:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from geartrain.concurrency.client_id import client_id
 from geartrain.concurrency.connecting import DENIED_S, Backoff, Connector
 from geartrain.concurrency.waiting import first_done
 from geartrain.errors import NetError
@@ -51,16 +52,16 @@ class Link:
 
     async def stay(self, core: Core) -> None:
         """Be connected, forever: again after each break, with a pause of `backoff_ms_max` at the most."""
-        client_id = f"ingest-{self._randomness.token(6).hex()}"
+        own_id = client_id("ingest", self._randomness.token(6).hex())
 
         def lost(error: NetError) -> None:
             core.counters.add(Counter.CONNECTIONS_LOST)
             core.alarm.warn(Counter.CONNECTIONS_LOST, "broker", str(error))
 
-        await self._connector.stay(lambda: self._connect(core, client_id), lost)
+        await self._connector.stay(lambda: self._connect(core, own_id), lost)
 
-    async def _connect(self, core: Core, client_id: str) -> None:
-        async with self._net.connect(client_id) as connection:
+    async def _connect(self, core: Core, own_id: str) -> None:
+        async with self._net.connect(own_id) as connection:
             for topic_filter in _filters(self._config):
                 await connection.subscribe(topic_filter)
             self._connector.is_connected = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ import msgspec
 
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.tls import Broker, BrokerTable, context_of
+from geartrain.concurrency.client_id import ID_BYTES, client_id
 from geartrain.declarations.cloud_sink import MqttSink
 from geartrain.declarations.sink import Sink
 from geartrain.errors import ConfigError, NetError
@@ -38,6 +40,8 @@ class MqttTopics:
 
     def __init__(self, flow: str) -> None:
         self._flow = flow
+        # Another platform may have a flow of this name, and the same broker.
+        self._own = os.urandom(ID_BYTES).hex()
         self._sinks: dict[str, tuple[MqttSink, Schema, Broker]] = {}
 
     def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
@@ -91,7 +95,7 @@ class MqttTopics:
         net, sent = AiomqttNet(broker.host, broker.port, tls_context=broker.tls_context), 0
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                async with net.connect(f"geartrain-{self._flow}-{query}") as connection:
+                async with net.connect(client_id("sink", self._flow, query, self._own)) as connection:
                     while sent < len(messages):
                         await connection.publish(*messages[sent])
                         sent += 1

@@ -158,7 +158,14 @@ class Agent:
                 plan, revision = await self._opened(first[0]), first[1]
             names_max = settings.limits.names_max
             intake = Intake(
-                plan, settings.device, settings.read_max, names_max, clock, self._boots, settings.shared
+                plan,
+                settings.device,
+                settings.read_max,
+                names_max,
+                clock,
+                self._boots,
+                settings.shared,
+                image.epoch.hex(),
             )
             try:
                 given = None if claiming is None else claiming.take
@@ -436,8 +443,8 @@ class Agent:
                 batches = sealer.number(admitted.parts, session.progress, after, admission.dropped)
             if batches:
                 admission.declared()
-            untimed = session.intake.untimed.changes()
-            state = {**session.fragment.changes(), **admission.state(), **untimed, **beside, **said}
+            noted = {**session.intake.untimed.changes(), **session.intake.notes.changes()}
+            state = {**session.fragment.changes(), **admission.state(), **noted, **beside, **said}
             says_more = bool(batches)
             batches, state = session.with_crossing(batches, state)
             if not (batches or positions or state):

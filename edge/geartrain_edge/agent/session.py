@@ -36,6 +36,7 @@ from geartrain_edge.agent.crossing import (
 )
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.sources.intake import Intake
+from geartrain_edge.sources.notes import NOTES
 from geartrain_edge.sources.untimed import UNTIMED
 from geartrain_edge.spool.admission import DECLARED, Admission
 from geartrain_edge.spool.backlog import Backlog, Counters, Identity
@@ -116,7 +117,7 @@ class Session:
         self.heard, self.unmoved = asyncio.Event(), ""
         self.going_over: GoingOver | None = None
         self.is_done = self.disk_is_low = self.goes_further = self.claims_no_more = False
-        intake.restore(image.positions, hold=self.handshake == FRESH)
+        intake.restore(image.positions, image.state, hold=self.handshake == FRESH)
         intake.epoch = image.epoch
         is_fresh = self.handshake == FRESH
         self.forgotten, self.migrated = _changes(image.state, plan, settings, is_fresh=is_fresh)
@@ -180,7 +181,9 @@ class Session:
 
 def _fragment(plan: Plan, effects: Effects, image: SpoolImage, without: Collection[Cell]) -> Fragment:
     """The steps of the device with what the spool has of them, but for the cells `without`."""
-    kept = {at: value for at, value in image.state.items() if at[0] != UNTIMED and at not in without}
+    kept = {
+        at: value for at, value in image.state.items() if at[0] not in (UNTIMED, NOTES) and at not in without
+    }
     state = DictBackend(kept)
     try:
         clock, randomness = effects.clock, effects.randomness

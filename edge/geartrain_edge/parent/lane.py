@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import Protocol
 
+from geartrain.concurrency.client_id import ID_BYTES, client_id
 from geartrain.concurrency.connecting import DENIED_S, Backoff, Connector
 from geartrain.concurrency.waiting import MovingTimer
 from geartrain.control.receiver import DesiredReceiver, Keep, ReceiverPolicy
@@ -23,7 +24,7 @@ from geartrain.control.states import (
     SecretReport,
     State,
 )
-from geartrain.errors import DiskError, NetError
+from geartrain.errors import DiskError, NetError, TakenOverError
 from geartrain.ports import Clock, Connection, Net, Randomness
 from geartrain.printable import printable
 from geartrain.wire.topics import desired_topic, reported_topic
@@ -142,7 +143,9 @@ class DeviceLane:
         self._clock, self._randomness = clock, randomness
         self._program, self._policy, self._programs = program, policy, programs or InstalledProgram()
         self._secrets = secrets
-        self._connector = Connector(clock, randomness, BACKOFF)
+        # No text of a device tells it from one of the same name that another platform has at this broker.
+        own_id = client_id("parent", device, randomness.token(ID_BYTES).hex())
+        self._connector = Connector(clock, randomness, BACKOFF, own_id)
         self._timer, self._due = MovingTimer(clock), asyncio.Event()
         self._heard = 0
         self.counters: dict[str, int] = {}
@@ -221,13 +224,18 @@ class DeviceLane:
     # The connection
 
     def _lost(self, error: NetError) -> None:
-        self.counters["connections_lost"] = self.counters.get("connections_lost", 0) + 1
+        self._count("connections_lost")
+        if isinstance(error, TakenOverError):
+            self._count("sessions_taken_over")
         if news := self._connector.news(error):
             _LOG.warning("control lane of %s: %s", self._device, printable(news))
 
+    def _count(self, name: str) -> None:
+        self.counters[name] = self.counters.get(name, 0) + 1
+
     async def _session(self) -> None:
         try:
-            async with self._net.connect(f"gear.parent.{self._device}") as connection:
+            async with self._net.connect(self._connector.client_id) as connection:
                 await connection.subscribe(desired_topic(self._device))
                 self._connector.is_connected = True
                 self._machine.connected(self._randomness.token(SESSION_BYTES), self._clock.monotonic_s())

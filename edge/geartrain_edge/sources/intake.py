@@ -25,6 +25,7 @@ from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.runtime.fragment import Fragment
 from geartrain.runtime.reader import SplitReader, open_splits
 from geartrain.runtime.splits import SplitTracker
+from geartrain_edge.sources.notes import Notes
 from geartrain_edge.sources.untimed import MARK_BOUND, Timed, Untimed
 from geartrain_edge.spool.backlog import Counters
 from geartrain_edge.spool.sealing import Progress
@@ -77,20 +78,23 @@ class Intake:
         clock: Clock,
         boots: BootClock | None = None,
         shared: Path | None = None,
+        life: str = "",
     ) -> None:
         """Open every source; boots: None where the device's clock is always right; shared: where the apps of
-        the device share sensors.
+        the device share sensors; life: what tells the spool from every other, for the ids of sources that are
+        clients.
 
         Raises `SourceError`, or `ConfigError` for more splits than fit a header."""
         self._plan, self._read_max, self._clock = plan, read_max, clock
         self._rows_max = read_max  # of the next read, by what the last ones took
-        self._readers = open_splits(plan.graph, device, clock, shared)
+        self._readers = open_splits(plan.graph, device, clock, shared, life)
         if max(len(self._readers), len(plan.channels)) > names_max:
             raise ConfigError(
                 f"device {device} has more than {names_max} splits or channels: deal them to more devices"
             )
         kinds = {step.id: step.out for step in plan.graph.sources()}
         self.untimed = Untimed(kinds, clock, boots)
+        self.notes = Notes()
         self.is_reading = True
         """Whether sources are read; else only what was read before goes on."""
         self._feeds: list[_Feed] = []
@@ -101,10 +105,17 @@ class Intake:
         self.epoch = b""
         """Stands in the origins of what cannot be read again: a fresh spool counts from 0 once more."""
 
-    def restore(self, positions: Mapping[tuple[str, str], SplitProgress], *, hold: bool = False) -> None:
-        """Stand where a former life was; before the first read. hold: splits that can be read again wait for
-        `release`.
+    def restore(
+        self,
+        positions: Mapping[tuple[str, str], SplitProgress],
+        state: Mapping[tuple[str, bytes], bytes] | None = None,
+        *,
+        hold: bool = False,
+    ) -> None:
+        """Stand where a former life was; before the first read. state: what the spool keeps, notes of splits
+        among it; hold: splits that can be read again wait for `release`.
         """
+        self._restore_notes(state or {})
         self._positions = dict(positions)
         self._feeds = []
         for reader in self._readers:
@@ -114,6 +125,11 @@ class Intake:
             self._feeds.append(_Feed(reader, hold and reader.replayable, lowest))
         sources = [step.id for step in self._plan.graph.sources()]
         self._told = {s: START_OF_TIME if self.holds else self._watermark(frozenset((s,))) for s in sources}
+
+    def _restore_notes(self, state: Mapping[tuple[str, bytes], bytes]) -> None:
+        self.notes.restore(state, [step.id for step in self._plan.graph.sources()])
+        for reader in self._readers:
+            reader.split.take_notes(self.notes.of((reader.step, reader.name)))
 
     @property
     def lacks(self) -> tuple[str, ...]:
@@ -265,6 +281,10 @@ class Intake:
         began_s = self._clock.monotonic_s()
         found = await feed.reader.fetch(limit)
         self._warn_if_slow(feed, self._clock.monotonic_s() - began_s, counters)
+        for name, count in found.counts.items():
+            counters.add(name, count)
+        if found.notes:
+            self.notes.take((feed.tracker.step, feed.tracker.name), found.notes)
         return found
 
     def _note(self, tracker: SplitTracker) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from geartrain.concurrency.client_id import client_id
 from geartrain.concurrency.connecting import Backoff, Connector
 from geartrain.concurrency.shield import shield
 from geartrain.concurrency.waiting import MovingTimer, first_done
@@ -34,7 +35,7 @@ from geartrain.delivery.sender_events import (
     Silent,
     Welcomed,
 )
-from geartrain.errors import NetError, WireError
+from geartrain.errors import NetError, TakenOverError, WireError
 from geartrain.ports import (
     Clock,
     Connection,
@@ -226,13 +227,17 @@ class Uplink:
 
     def _lost(self, error: NetError) -> None:
         self._counters.add("connections_lost")
+        if isinstance(error, TakenOverError):
+            self._counters.add("sessions_taken_over")
         if news := self._connector.news(error):
             _LOG.warning("uplink of %s: %s", self._who.device, news)
 
     async def _session(self) -> None:
-        client_id = f"gear-{self._who.device}-{self._who.flow}"
+        who = self._who
+        # By the spool's epoch no other platform, device or app has the id; a copied spool has, and shows.
+        self._connector.client_id = client_id("uplink", who.epoch.hex(), who.device, who.flow)
         try:
-            async with self._effects.net.connect(client_id) as connection:
+            async with self._effects.net.connect(self._connector.client_id) as connection:
                 await connection.subscribe(self._ack_topic)
                 beside = [one for one in self.beside if one.topic]
                 for one in beside:

@@ -64,9 +64,11 @@ class AiomqttNet:
         inflight_max: int = INFLIGHT_MAX,
         incoming_max: int = INCOMING_MAX,
         incoming_bytes_max: int = INCOMING_BYTES_MAX,
+        keeps_id: bool = False,
     ) -> None:
         """`tls_context`: None for a plain connection. With one, a client's id ends in something that nobody
-        else knows: a broker hands an id over to whoever connects with it, whatever certificate that one has.
+        else knows, unless `keeps_id`: a broker hands an id over to whoever connects with it, whatever
+        certificate that one has.
 
         keepalive_s: a connection that is silent for up to twice this long is broken; reply_timeout_s: so is
         one on which a connect or subscribe is not answered in this time; puback_timeout_s: the same for a
@@ -79,7 +81,7 @@ class AiomqttNet:
         self._keepalive_s, self._reply_timeout_s = keepalive_s, reply_timeout_s
         self._puback_timeout_s, self._inflight_max = puback_timeout_s, inflight_max
         self._incoming_max, self._incoming_bytes_max = incoming_max, incoming_bytes_max
-        self._id_end = "" if tls_context is None else f"-{os.urandom(8).hex()}"
+        self._id_end = "" if tls_context is None or keeps_id else f"-{os.urandom(8).hex()}"
         self._leftover: set[asyncio.Task[object]] = set()
         self._said_dropped, self._said_dropped_s = 0, -math.inf
 
@@ -247,7 +249,7 @@ class MqttConnection:
         """Received publishes in order of arrival; ends with `NetError` when the connection breaks."""
         try:
             async for received in self._client.messages:
-                yield Incoming(str(received.topic), bytes(received.payload))
+                yield Incoming(str(received.topic), bytes(received.payload), bool(received.retain))
         except aiomqtt.MqttError as error:
             raise self._break(str(error)) from None
 

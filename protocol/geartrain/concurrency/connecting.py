@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from geartrain.concurrency.groups import first_of
-from geartrain.errors import DeniedError, HungUpError, NetError
+from geartrain.concurrency.takeover import TAKEN_OVER, Takeovers, taken_over
+from geartrain.errors import DeniedError, HungUpError, NetError, TakenOverError
 from geartrain.ports import Clock, Randomness
 
 STEADY_S = 5.0
@@ -51,10 +52,13 @@ class _Said(msgspec.Struct):
 
 
 class Connector:
-    """Keeps one session up. `is_connected` is set by the session once the connection can be used."""
+    """Keeps one session up. `is_connected` is set by the session once the connection can be used, and
+    `client_id` is what the session connects with.
+    """
 
-    def __init__(self, clock: Clock, randomness: Randomness, backoff: Backoff) -> None:
+    def __init__(self, clock: Clock, randomness: Randomness, backoff: Backoff, client_id: str = "") -> None:
         self._clock, self._randomness, self._backoff = clock, randomness, backoff
+        self.client_id, self._takeovers = client_id, Takeovers()
         self.is_connected = False
         self._is_good, self._failures, self._hang_ups = False, 0, 0
         self._denied, self._said = "", dict[str, _Said]()
@@ -89,12 +93,15 @@ class Connector:
     async def stay(
         self, session: Callable[[], Coroutine[Any, Any, None]], lost: Callable[[NetError], None]
     ) -> None:
-        """Run the session, forever; `lost` hears why each one ended. Raises what is no `NetError`."""
+        """Run the session, forever; `lost` hears why each one ended: a `TakenOverError` where another client
+        probably has the same id. Raises what is no `NetError`.
+        """
         while True:
             self._is_good, began_s = False, self._clock.monotonic_s()
             was_refused, error = True, None
             try:
-                if (error := await broken(session())) is not None:
+                error = self._judged(await broken(session()), self._clock.monotonic_s() - began_s)
+                if error is not None:
                     lost(error)
             finally:
                 was_refused, self.is_connected = not self.is_connected, False
@@ -108,6 +115,13 @@ class Connector:
                     said.silence_s = SAID_S  # what comes after a connection is another trouble
             self._is_good = self._is_good or (not was_refused and took_s >= STEADY_S)
             await self._clock.sleep(self._pause_s(is_quick_refusal=was_refused and took_s < STEADY_S))
+
+    def _judged(self, error: NetError | None, took_s: float) -> NetError | None:
+        """Why a session ended, once it is known whether another client has taken it over."""
+        is_over = self._takeovers.ended(took_s if self.is_connected else None)
+        if not is_over or error is None or isinstance(error, DeniedError):
+            return error
+        return TakenOverError(taken_over(self.client_id, str(error)), TAKEN_OVER)
 
     def _pause_s(self, *, is_quick_refusal: bool) -> float:
         self._failures = 0 if self._is_good else min(self._failures + 1, _DOUBLINGS_MAX)

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from geartrain.concurrency.client_id import client_id
 from geartrain.concurrency.connecting import Backoff, Connector, broken
 from geartrain.concurrency.shield import shield
 from geartrain.errors import NetError
@@ -106,7 +107,8 @@ class SharedConnection:
             self._heard_lost(news)
 
     async def _session(self) -> None:
-        async with self._net.connect(f"{self._name}-{self._randomness.token(4).hex()}") as connection:
+        own_id = client_id(self._name, self._randomness.token(4).hex())
+        async with self._net.connect(own_id) as connection:
             link = self._link = Link(connection)
             self._made.set()
             try:

@@ -7,7 +7,7 @@ the same positions, always. `read` never blocks the loop for long and never retu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -50,6 +50,10 @@ class Batch(msgspec.Struct, frozen=True):
         position: where to read on after all of these.
         rejects: rows that are no records.
         ended: whether a bounded split has nothing more, ever.
+        counts: what was passed over without a record or a reject, and what else is to be counted, by name,
+            such as `mqtt_retained_passed_over`. The agent adds the counts to its counters.
+        notes: what the split wants to find again after a restart, by key; None forgets a key. Notes are made
+            durable together with the position. Only a `NotingSplit` is given its notes back.
     """
 
     values: Sequence[Any]
@@ -58,6 +62,8 @@ class Batch(msgspec.Struct, frozen=True):
     position: int
     rejects: Sequence[Reject] = ()
     ended: bool = False
+    counts: Mapping[str, int] = {}
+    notes: Mapping[bytes, bytes | None] = {}
 
 
 class Split(Protocol):
@@ -125,6 +131,27 @@ class SharedSplit(Split, Protocol):
             folder: a private folder that all of them can write to, and nobody else.
             app: the name of this one, for sentences.
         """
+        ...
+
+
+class ClientSplit(Split, Protocol):
+    """A split that is the client of a server which tells its clients apart by an id."""
+
+    def name_client(self, client_id: str) -> None:
+        """Called before the first read.
+
+        Args:
+            client_id: at most 23 letters and digits. No other platform, device, app or step has the same, and
+                it is the same after a restart, as long as the device keeps its spool.
+        """
+        ...
+
+
+class NotingSplit(Split, Protocol):
+    """A split that finds its notes again: what its batches said in `notes`."""
+
+    def take_notes(self, notes: Mapping[bytes, bytes]) -> None:
+        """Called before the first read, with all that is noted at the position of that read."""
         ...
 
 

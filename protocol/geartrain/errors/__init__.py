@@ -85,6 +85,10 @@ class HungUpError(NetError):
     """The broker took the connection and closed it before it was of use: it restarts, or refuses unsaid."""
 
 
+class TakenOverError(NetError):
+    """The broker ends each session soon after it has begun: another client probably has the same id."""
+
+
 class DiskError(GeartrainError):
     """A file could not be written, made durable or read; names the file."""
 

@@ -14,10 +14,14 @@ import msgspec
 
 
 class Incoming(msgspec.Struct, frozen=True):
-    """One received publish: its topic and raw payload, both hostile until checked."""
+    """One received publish: its topic and raw payload, both hostile until checked.
+
+    is_retained: whether the broker had kept it, and sends it because of the subscription.
+    """
 
     topic: str
     payload: bytes
+    is_retained: bool = False
 
 
 class Connection(Protocol):

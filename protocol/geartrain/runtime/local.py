@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 import msgspec
 
+from geartrain.concurrency.client_id import ID_BYTES
 from geartrain.graph.graph import Graph
 from geartrain.ports import Clock, Randomness
 from geartrain.ports.spool import SplitProgress
@@ -24,7 +25,8 @@ PAUSE_S = 0.02
 class Progress(msgspec.Struct):
     """Totals of a run: records read from the splits, and rows there that were no records.
 
-    records_of: records by source; positions: where each (source, split) stands.
+    records_of: records by source; positions: where each (source, split) stands; counts: what sources have
+    passed over, by name.
     """
 
     records_read: int = 0
@@ -32,6 +34,7 @@ class Progress(msgspec.Struct):
     late: int = 0
     records_of: dict[str, int] = msgspec.field(default_factory=dict)
     positions: dict[tuple[str, str], SplitProgress] = msgspec.field(default_factory=dict)
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class LocalRun:
@@ -55,9 +58,10 @@ class LocalRun:
         self.fragment = Fragment(graph, steps, backend, clock=clock, randomness=randomness)
         self.progress = Progress(positions=dict(positions or {}))
         self._clock = clock
+        life = "" if randomness is None else randomness.token(ID_BYTES).hex()
         self._sources = [step.id for step in graph.sources()]
         self.progress.records_of = dict.fromkeys(self._sources, 0)
-        self._readers = open_splits(graph, device, clock)
+        self._readers = open_splits(graph, device, clock, life=life)
         for reader in self._readers:
             reader.stand_at(self.progress.positions.get((reader.step, reader.name)))
 
@@ -107,5 +111,7 @@ class LocalRun:
         self.progress.records_of[reader.step] += records
         self.progress.rejected += len(taken.rejected)
         self.progress.late += len(taken.late)
+        for name, count in taken.counts.items():
+            self.progress.counts[name] = self.progress.counts.get(name, 0) + count
         self.progress.positions[reader.step, reader.name] = reader.tracker.progress
         return taken.moved

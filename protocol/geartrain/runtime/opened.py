@@ -8,7 +8,8 @@ numbers of a split never repeat while it is read on, so that no two records have
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Sequence
+import re
+from collections.abc import Awaitable, Mapping, Sequence
 from itertools import islice
 from operator import lt
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, NoReturn
 import msgspec
 from msgspec.structs import replace
 
+from geartrain.concurrency.client_id import client_id
 from geartrain.declarations.source import Batch, Reject, Source, Split
 from geartrain.errors import GeartrainError, SourceError
 from geartrain.graph.conform import describe, raw_form
@@ -31,6 +33,8 @@ _LOG = logging.getLogger("geartrain.source")
 
 OUT_OF_ORDERNESS_US_MAX = 1 << 61
 """The largest bound of a split, about 73,000 years."""
+NOTE_BYTES_MAX, NOTE_KEY_BYTES_MAX = 4_096, 256
+_COUNT = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 class OpenedSplit(msgspec.Struct, frozen=True):
@@ -41,10 +45,11 @@ class OpenedSplit(msgspec.Struct, frozen=True):
     split: CheckedSplit
 
 
-def open_sources(graph: Graph, device: str, shared: Path | None = None) -> list[OpenedSplit]:
+def open_sources(graph: Graph, device: str, shared: Path | None = None, life: str = "") -> list[OpenedSplit]:
     """The splits of all sources of `graph` that `device` holds, in the order of the steps. Of a source that
     is not enabled there it holds none. shared: the folder by which apps of the device share what can be
-    opened only once, None where there is one app.
+    opened only once, None where there is one app. life: tells this run of the flow on this device from every
+    other, for the ids of splits that are clients. Where it is empty, each such split makes an id of its own.
 
     Raises `SourceError` for a source that cannot be opened, asks for a secret that nobody has put
     in, or gives what is no split.
@@ -58,6 +63,9 @@ def open_sources(graph: Graph, device: str, shared: Path | None = None) -> list[
             if shared is not None and source.exclusive:
                 for split in splits:
                     split.share(shared, graph.name)
+            if life:
+                for split in splits:
+                    split.name_client(client_id("source", life, device, graph.name, step.id, split.name))
             opened += [OpenedSplit(step.id, source, split) for split in splits]
     names = [one.split.name for one in opened]
     doubled = next((name for name in names if names.count(name) > 1), None)
@@ -123,6 +131,18 @@ class CheckedSplit:
             raise SourceError(f"{self._where}: its source is exclusive, so that it must define share")
         share(folder, app)
 
+    def name_client(self, client_id: str) -> None:
+        """As `ClientSplit.name_client`; of no use to a split that is no client."""
+        name: Any = getattr(self._split, "name_client", None)
+        if name is not None:
+            name(client_id)
+
+    def take_notes(self, notes: Mapping[bytes, bytes]) -> None:
+        """As `NotingSplit.take_notes`; of no use to a split that notes nothing."""
+        take: Any = getattr(self._split, "take_notes", None)
+        if take is not None:
+            take(notes)
+
     async def read(self, position: int, limit: int) -> Batch:
         """What the split gives, checked; raises `SourceError`."""
         try:
@@ -156,9 +176,34 @@ class CheckedSplit:
         self._check_numbers(poll.numbers, position)
         rejects = [self._reject(one, position) for one in poll.rejects]
         self._at = moved[0]
+        self._check_beside(poll, position)
         if not rejects and type(poll.ended) is bool:
             return poll
         return replace(poll, rejects=rejects, ended=bool(poll.ended))
+
+    def _check_beside(self, poll: Batch, position: int) -> None:
+        """Refuse counts and notes that are none."""
+        counts: Any = poll.counts
+        if not isinstance(counts, Mapping) or not all(
+            isinstance(name, str) and _COUNT.fullmatch(name) and type(count) is int and count >= 0
+            for name, count in counts.items()
+        ):
+            self._refuse(
+                position,
+                f"gave the counts {short_form(counts)}: give ints, 0 or more, by names such as rows_empty",
+            )
+        notes: Any = poll.notes
+        if not isinstance(notes, Mapping) or not all(
+            type(key) is bytes
+            and len(key) <= NOTE_KEY_BYTES_MAX
+            and (value is None or (type(value) is bytes and len(value) <= NOTE_BYTES_MAX))
+            for key, value in notes.items()
+        ):
+            self._refuse(
+                position,
+                f"gave the notes {short_form(notes)}: give at most {NOTE_BYTES_MAX:,} bytes, by a key of at "
+                f"most {NOTE_KEY_BYTES_MAX} bytes",
+            )
 
     def _check_numbers(self, given: Sequence[Any], position: int) -> None:
         """Refuse numbers that are none, or that do not ascend, from one read to the next too."""

@@ -30,7 +30,8 @@ REASON_CHARS_MAX = 2_000
 class Taken(msgspec.Struct):
     """What one read of a split gave: records on time, late records, dead letters of the source.
 
-    rows: all of them, as the source counts; moved: whether the split's position or watermark is another.
+    rows: all of them, as the source counts; moved: whether the split's position or watermark is another;
+    counts: what else the source has counted, by name.
     """
 
     batch: Batch
@@ -38,6 +39,7 @@ class Taken(msgspec.Struct):
     rejected: list[DeadLetter]
     rows: int
     moved: bool
+    counts: Mapping[str, int] = {}
 
     def feed(self, step: str, fragment: Fragment) -> None:
         """Hand all of it to `fragment` as the output of the source `step`."""
@@ -130,7 +132,7 @@ class SplitReader:
         rejected = [_shortened(one) for one in rejected]
         rows = len(found.values) + len(found.rejects)
         self._note(rows, now_us)
-        return Taken(batch, late, rejected, rows, tracker.progress != before)
+        return Taken(batch, late, rejected, rows, tracker.progress != before, found.counts)
 
     def _note(self, rows: int, now_us: int | None) -> None:
         """A split of the device's own time follows its clock once nothing has come for long, and nothing is
@@ -146,14 +148,18 @@ class SplitReader:
 
 
 def open_splits(
-    graph: Graph, device: str, clock: Clock | None = None, shared: Path | None = None
+    graph: Graph,
+    device: str,
+    clock: Clock | None = None,
+    shared: Path | None = None,
+    life: str = "",
 ) -> list[SplitReader]:
-    """The splits that `device` holds of the sources of `graph`, in the order of its steps; shared: as of
-    `open_sources`.
+    """The splits that `device` holds of the sources of `graph`, in the order of its steps; shared, life: as
+    of `open_sources`.
 
     Raises `SourceError` when a source cannot open, or gives what is no split.
     """
-    return [SplitReader(opened, clock) for opened in open_sources(graph, device, shared)]
+    return [SplitReader(opened, clock) for opened in open_sources(graph, device, shared, life)]
 
 
 def watermark_of(readers: Iterable[SplitReader], step: str) -> int:
