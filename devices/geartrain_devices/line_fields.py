@@ -16,7 +16,7 @@ from geartrain.errors import SourceError
 from geartrain.records.event_time import from_datetime
 from geartrain.schema.derive import is_record_type
 from geartrain_devices.json_fields import UNITS_US, JsonFields, now_us
-from geartrain_devices.text_bytes import not_utf8
+from geartrain_devices.text_bytes import UTF_8, TextCoding, check_encoding
 
 _NUMBER = re.compile(r"-?\d{1,30}(\.\d{1,30})?", re.ASCII)
 
@@ -32,6 +32,7 @@ class LineOptions(Options):
         time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
         time_format: of a time that is not ISO 8601, as `datetime.strptime` takes it; UTC without a zone.
         fields: groups or paths by field, for those that are not found by their own name.
+        encoding: how the text is written where no byte-order mark says so, such as `cp1252`; empty for UTF-8.
     """
 
     pattern: str = ""
@@ -40,6 +41,7 @@ class LineOptions(Options):
     time_unit: str = "s"
     time_format: str = ""
     fields: dict[str, str] = field(default_factory=dict)
+    encoding: str = ""
 
 
 class LineFields:
@@ -47,6 +49,7 @@ class LineFields:
 
     def __init__(self, where: str, kind: Any, options: LineOptions) -> None:
         """Raises `SourceError`, which begins with `where`, for options that do not fit each other."""
+        check_encoding(where, options.encoding)
         pattern, json, time = options.pattern, options.json, options.time
         time_unit, time_format = options.time_unit, options.time_format
         if json and (pattern or time_format):
@@ -70,14 +73,12 @@ class LineFields:
         unit = "us" if time_format else time_unit
         self._fields = JsonFields(where, kind, time, unit, paths, from_text=not json)
 
-    def read(self, raw: bytes) -> tuple[int, Any]:
-        """(event time in microseconds, the record) of a line without its ending."""
+    def read(self, raw: bytes, coding: TextCoding = UTF_8) -> tuple[int, Any]:
+        """(event time in microseconds, the record) of a line without its ending; raises `ValueError`."""
         if self._json:
-            time_us, record = self._fields.read(raw)
-        elif (problem := not_utf8(raw)) is not None:
-            raise ValueError(problem)
+            time_us, record = self._fields.read(coding.to_utf8(raw))
         else:
-            time_us, record = self._fields.pick(self._document(raw.decode()))
+            time_us, record = self._fields.pick(self._document(coding.decode(raw)))
         return now_us() if time_us is None else time_us, record
 
     def _document(self, text: str) -> dict[str, Any]:

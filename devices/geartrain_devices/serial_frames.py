@@ -14,6 +14,8 @@ from typing import Protocol
 
 from geartrain_devices.live import Framed
 
+PASSED_BYTES_MAX = 1 << 20
+"""Bytes of a line above its cap after which it comes out, though it has no end yet."""
 GARBAGE_BYTES_MAX = 4_096
 """Bytes that are no frame which come out as one, at the most."""
 
@@ -38,42 +40,45 @@ class Lines:
         self._ending, self._cap = ending, bytes_max
         self._is_whole = is_whole
         self._buffer = bytearray()
-        self._passing = False
+        self._raw, self._size = bytearray(), 0  # of the line that has begun: its first bytes, and all of them
 
     def feed(self, data: bytes) -> list[Framed]:
         """What has become whole by `data`."""
         self._buffer += data
         found: list[Framed] = []
         while (end := self._buffer.find(self._ending)) >= 0:
-            raw = bytes(self._buffer[:end])
-            del self._buffer[: end + len(self._ending)]
-            self._found(found, raw)
-        if len(self._buffer) > self._cap + len(self._ending):
-            kept = len(self._ending) - 1  # the ending may have begun
-            raw = bytes(self._buffer[: len(self._buffer) - kept])
-            del self._buffer[: len(raw)]
-            self._found(found, raw)
-            self._passing = True
+            self._move(end)
+            del self._buffer[: len(self._ending)]
+            self._close(found, "")
+        self._move(max(0, len(self._buffer) - len(self._ending) + 1))  # the ending may have begun
+        if self._size >= self._cap + PASSED_BYTES_MAX:
+            self._close(found, "")
         return found
 
     def end(self) -> list[Framed]:
         """What is left when the port is gone."""
-        raw = bytes(self._buffer)
-        self._buffer.clear()
-        return [Framed(raw, "the port was lost within it")] if raw.strip() and not self._passing else []
+        found: list[Framed] = []
+        self._move(len(self._buffer))
+        if self._raw.strip():
+            self._close(found, "the port was lost within it")
+        self._raw, self._size = bytearray(), 0
+        return found
 
-    def _found(self, found: list[Framed], raw: bytes) -> None:
-        was_passing, self._passing = self._passing, False
-        if was_passing:
-            return
-        problem = (
-            "" if self._is_whole else "the port was opened within it, so that its beginning may be missing"
-        )
+    def _move(self, count: int) -> None:
+        self._raw += self._buffer[: min(count, self._cap - len(self._raw))]
+        self._size += count
+        del self._buffer[:count]
+
+    def _close(self, found: list[Framed], problem: str) -> None:
+        raw, size = bytes(self._raw), self._size
+        self._raw, self._size = bytearray(), 0
+        if not self._is_whole:
+            problem = "the port was opened within it, so that its beginning may be missing"
         self._is_whole = True
-        if len(raw) > self._cap:
-            problem = f"it is longer than {self._cap} bytes"
+        if size > self._cap:
+            problem = f"it has {size} bytes, above line_bytes_max = {self._cap}: the first ones are kept"
         if raw.strip() or problem:
-            found.append(Framed(raw[: self._cap], problem))
+            found.append(Framed(raw, problem, size - len(raw)))
 
 
 class Frames:

@@ -9,6 +9,7 @@ line after a port was opened, unless its device is trusted to begin with a whole
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import struct
@@ -27,6 +28,8 @@ from geartrain_devices.line_fields import LineFields, LineOptions
 from geartrain_devices.live import Framed
 from geartrain_devices.serial_frames import CHECKS, Frames, Framing, Lines
 from geartrain_devices.sharing import ExclusiveSplit
+from geartrain_devices.text_bytes import NotTextError, coding_of
+from geartrain_devices.text_files import reason_of
 
 if TYPE_CHECKING:
     from serial import Serial
@@ -62,6 +65,7 @@ class SerialLines(LineOptions, Source[T]):
         time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
         time_format: of a time that is not ISO 8601, as `datetime.strptime` takes it; UTC without a zone.
         fields: groups or paths by field, for those that are not found by their own name.
+        encoding: how the text is written, such as `cp1252`; empty for UTF-8.
         frame: frames in the place of lines: the values of one, in the order of the fields, as `struct` takes
             them, such as `<Hhf`.
         begin: the bytes that each frame begins with, in hexadecimal.
@@ -72,7 +76,7 @@ class SerialLines(LineOptions, Source[T]):
     pausable: ClassVar[bool] = False
     exclusive: ClassVar[tuple[str, ...]] = ("port",)
     each_its_own: ClassVar[tuple[str, ...]] = (
-        *("pattern", "json", "time", "time_unit", "time_format", "fields", "out_of_orderness_ms"),
+        *("pattern", "json", "time", "time_unit", "time_format", "fields", "encoding", "out_of_orderness_ms"),
     )
     since_1970 = True
 
@@ -118,8 +122,16 @@ class SerialLines(LineOptions, Source[T]):
                 f"{where}: " + ("begin and check are of frames: set frame" if ending else "ending is empty")
             )
         fields = LineFields(where, out, self)
+        try:
+            coding = coding_of(b"", self.encoding)
+        except NotTextError as error:
+            raise SourceError(f"{where}: {error}") from None
+        if coding.unit_bytes > 1:
+            raise SourceError(
+                f"{where}: encoding = {self.encoding!r} cannot be read of a port: name one of bytes"
+            )
         return lambda: Lines(ending.encode(), self.line_bytes_max, is_whole=self.whole_start), (
-            lambda raw: fields.read(raw.strip(b"\r\n\0"))
+            lambda raw: fields.read(raw.strip(b"\r\n\0"), coding)
         )
 
     def _frames(self, where: str, out: type[T]) -> tuple[Callable[[], Framing], Reading]:
@@ -132,8 +144,10 @@ class SerialLines(LineOptions, Source[T]):
             raise SourceError(f"{where}: frames need begin or check: nothing else says where one begins")
         try:
             layout = struct.Struct(self.frame)
-        except struct.error as error:
-            raise SourceError(f"{where}: frame = {self.frame!r}: {error}") from None
+        except struct.error:
+            raise SourceError(
+                f"{where}: frame = {self.frame!r} is no layout as Python's struct takes it, such as <Hhf"
+            ) from None
         if self.frame[0] not in "<>!" or not 0 < layout.size <= _FRAME_BYTES_MAX:
             raise SourceError(
                 f"{where}: frame = {self.frame!r} must begin with < or > (which byte comes first) and have "
@@ -171,6 +185,26 @@ class SerialLines(LineOptions, Source[T]):
         )
 
 
+class _GoneError(OSError):
+    """The port is there no more; the sentence says why."""
+
+
+_REASONS = {
+    errno.ENOENT: "there is no such port: plug the device in",
+    errno.EACCES: "this user may not open it: add the user to the group that owns it",
+    errno.EAGAIN: "another program has it open: end that one",
+    errno.EBUSY: "another program has it open: end that one",
+}
+
+
+def _reason_of(error: OSError | termios.error) -> str:
+    """Why a port could not be opened, or is gone: half a sentence of ours."""
+    if isinstance(error, _GoneError):
+        return str(error)
+    code = error.errno if isinstance(error, OSError) else error.args[0]
+    return _REASONS.get(code or 0) or reason_of(OSError(code, "") if code else OSError())
+
+
 Reading = Callable[[bytes], tuple[int, Any]]
 Hear = Callable[[Framed], None]
 
@@ -196,18 +230,22 @@ class _Port:
             try:
                 port = self._opened()
             except (OSError, termios.error) as error:  # pyserial's own error is an OSError
-                if str(error) != said:
-                    _LOG.warning("%s: port %s cannot be opened: %s", self._where, self._name, error)
-                said = str(error)
-            except ValueError as error:
-                raise SourceError(f"{self._where}: port {self._name}: {error}") from None
+                why = _reason_of(error)
+                if why != said:
+                    _LOG.warning("%s: port %s cannot be opened: %s", self._where, self._name, why)
+                said = why
+            except ValueError:
+                raise SourceError(
+                    f"{self._where}: port {self._name} does not take its settings: check baud, data_bits, "
+                    "parity, stop_bits and flow_control"
+                ) from None
             else:
                 pause_s, said = _PAUSE_S, ""
                 framing = self._framing()
                 try:
                     await self._listen(port.fileno(), framing, hear)
                 except OSError as error:
-                    _LOG.warning("%s: port %s is gone: %s", self._where, self._name, error)
+                    _LOG.warning("%s: port %s is gone: %s", self._where, self._name, _reason_of(error))
                 finally:
                     port.close()
                 for one in framing.end():
@@ -221,14 +259,14 @@ class _Port:
             if not await _readable(file):
                 found, here = os.stat(self._name), os.fstat(file)  # noqa: PTH116 - of a device
                 if (found.st_rdev, found.st_ino) != (here.st_rdev, here.st_ino):
-                    raise OSError("another device has its name now")
+                    raise _GoneError("another device has its name now")
                 continue
             try:
                 data = os.read(file, _READ_BYTES)
             except BlockingIOError:
                 continue
             if not data:
-                raise OSError("it was unplugged")
+                raise _GoneError("it was unplugged")
             for one in framing.feed(data):
                 hear(one)
 

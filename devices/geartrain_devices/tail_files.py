@@ -65,6 +65,8 @@ class TailFiles(LineOptions, Source[T]):
         time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
         time_format: of a time that is not ISO 8601, as `datetime.strptime` takes it; UTC without a zone.
         fields: groups or paths by field, for those that are not found by their own name.
+        encoding: how the log is written where no byte-order mark says so, such as `utf-16-le` or `cp1252`;
+            empty for UTF-8.
         line_bytes_max: bytes of a line; a longer one is a dead letter with so many of its bytes.
         rotate_wait_s: how long nothing may come in a file that was renamed until the next is read, seconds.
         out_of_orderness_ms: how far a record may lie behind the newest and not be late.
@@ -103,7 +105,7 @@ class TailFiles(LineOptions, Source[T]):
         lines = LineFields(where, out, self)
         split = TailSplit(where, f"{device}/{step}", log, Path(self.keep), lines, self.monotonic_s)
         split.rotated = self.rotated or f"{_literal(log.name)}[.-]*"
-        split.begin, split.line_bytes_max = self.begin, self.line_bytes_max
+        split.begin, split.line_bytes_max, split.encoding = self.begin, self.line_bytes_max, self.encoding
         split.rotate_wait_s, split.out_of_orderness_us = self.rotate_wait_s, self.out_of_orderness_ms * 1_000
         return [split]
 
@@ -116,6 +118,7 @@ class TailSplit:
     rotated = "*"
     begin = "start"
     line_bytes_max = 65_536
+    encoding = ""
     rotate_wait_s = 5.0
 
     def __init__(
@@ -138,6 +141,8 @@ class TailSplit:
         self._lost: list[str] = []
         self._quiet_since_s: float | None = None
         self._looked_s = -_AGAIN_S
+        self._is_skipping = False
+        """Whether the file that was cut short was left within a line that is passed over."""
 
     async def read(self, position: int, limit: int) -> Batch:
         """Up to `limit` lines from `position` on; raises `SourceError`."""
@@ -226,6 +231,9 @@ class TailSplit:
                 start = start_of(found.path)
                 self._rank += 1
                 if self._enter(places, found, Segment(self._rank, found.inode, start, begin), begin):
+                    if self._open is not None:
+                        self._open.is_skipping = self._is_skipping and begin > 0
+                    self._is_skipping = False
                     self._tell(taken)
                 else:
                     self._rank -= 1
@@ -247,7 +255,9 @@ class TailSplit:
             os.close(file)
             return False
         places.keep([*(places.segments or ()), segment])
-        self._open = OpenSegment(self._where, file, found.path, segment, offset, self.line_bytes_max)
+        self._open = OpenSegment(
+            self._where, file, found.path, segment, offset, self.line_bytes_max, self.encoding
+        )
         self._quiet_since_s = None
         return True
 
@@ -291,6 +301,7 @@ class TailSplit:
         if not copies:
             self._lose(f"it was cut short after byte {offset} was read, and no copy of it is there")
         left = end_mark(copies[-1].path, offset) if copies else unknown_mark(offset)
+        self._is_skipping = opened.is_skipping and bool(copies)
         self._leave(places, opened, left)
 
     def _leave(self, places: Places, opened: OpenSegment, left: Mark) -> None:
@@ -312,7 +323,7 @@ class TailSplit:
     def _tell(self, taken: Taken) -> None:
         if self._lost and self._open is not None:
             reason = f"lines may be lost here: file {self._log}: {'; '.join(self._lost)}"
-            taken.rejects.append(Reject(self._open.position() | 1, reason, b""))
+            taken.rejects.append(Reject(self._open.position() | 1, reason, b"", code="lines_lost"))
             self._lost = []
 
 

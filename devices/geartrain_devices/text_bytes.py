@@ -57,11 +57,12 @@ class NotTextError(ValueError):
     Args:
         text: the sentence, of which the bytes are "it".
         code: one of `TEXT_CODES`.
+        seems: the encoding that the bytes seem to have, empty where they seem to have none.
     """
 
-    def __init__(self, text: str, code: str) -> None:
+    def __init__(self, text: str, code: str, seems: str = "") -> None:
         super().__init__(text)
-        self.code = code
+        self.code, self.seems = code, seems
 
 
 class TextCoding(msgspec.Struct, frozen=True):
@@ -84,6 +85,11 @@ class TextCoding(msgspec.Struct, frozen=True):
     def line_feed(self) -> bytes:
         """The bytes of a line's end."""
         return "\n".encode(self.name)
+
+    @property
+    def own_mark(self) -> bytes:
+        """The byte-order mark of this encoding, empty where it has none."""
+        return next((mark for mark, name in _MARKS if name == self.name), b"")
 
     def find(self, character: bytes, data: bytes | bytearray, start: int = 0) -> int:
         """Where the next such character begins.
@@ -165,6 +171,11 @@ def coding_of(start: bytes, encoding: str = "") -> TextCoding:
     return UTF_8 if name == "utf-8" else TextCoding(name)
 
 
+def may_begin_mark(start: bytes) -> bool:
+    """Whether these are the first bytes of a byte-order mark of which more may come, or no bytes."""
+    return any(mark != start and mark.startswith(start) for mark, _ in _MARKS)
+
+
 def decode_text(raw: bytes, encoding: str = "") -> str:
     """A whole text, such as a message, by its mark or the option `encoding`; raises `NotTextError`."""
     coding = coding_of(raw[:START_BYTES], encoding)
@@ -237,4 +248,4 @@ def _nul_error(raw: bytes) -> NotTextError:
         text = f'it seems to be {kind} text without a byte-order mark: set encoding = "{seems}"'
     else:
         text = f"it holds a NUL at its byte {raw.index(0) + 1}, as a binary file does"
-    return NotTextError(text, NOT_TEXT)
+    return NotTextError(text, NOT_TEXT, seems)

@@ -115,10 +115,11 @@ def test_lines_come_whole_after_the_garbage_that_a_port_begins_with(tmp_path: Pa
     found = listen(port, story, Weight, pattern=pattern, fields=fields)
     assert found.values == [Weight(12.5), Weight(0.75), Weight(1.0)]
     name = f"d1/scale: port {port.name}: "
+    advice = 'set encoding to that of the text, such as encoding = "cp1252"'
     assert found.reasons == [
         name + "the port was opened within it, so that its beginning may be missing",
         name + "it does not fit the pattern",
-        name + "it is not UTF-8 text, at its byte 1 (0xfe)",
+        name + f"it is not UTF-8 text, at its byte 1 (0xfe): {advice}",
     ]
     assert found.raws == [b"\xff\x00.25 kg\r", b"overload\r", b"\xfe\r"]
 
@@ -176,7 +177,7 @@ def test_a_port_has_one_reader_and_its_settings(tmp_path: Path, caplog: pytest.L
     with caplog.at_level(logging.WARNING):
         listen(port, story, data_bits=7, parity="odd", stop_bits=2)
     assert "source second: port" in caplog.text
-    assert "Could not exclusively lock port" in caplog.text
+    assert "another program has it open: end that one" in caplog.text
 
 
 def test_frames_are_found_in_what_is_not_one(tmp_path: Path) -> None:
@@ -220,8 +221,11 @@ def test_lines_are_cut_whatever_the_pieces(seed: int) -> None:
         size = choose.choice((1, 2, 7, 200))
         found += framing.feed(data[:size])
         data = data[size:]
-    long = "it is longer than 20 bytes"
-    expected = [Framed(line[:20], long if len(line) > 20 else "") for line in lines]
+    long = "it has {} bytes, above line_bytes_max = 20: the first ones are kept"
+    expected = [
+        Framed(line[:20], long.format(len(line)) if len(line) > 20 else "", max(0, len(line) - 20))
+        for line in lines
+    ]
     if not seed % 2 and not expected[0].problem:
         expected[0] = Framed(lines[0], "the port was opened within it, so that its beginning may be missing")
     assert found + framing.end() == expected
@@ -249,7 +253,7 @@ def test_mistakes_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"check": "crc16"}, "begin and check are of frames"),
         ({"frame": "<Hf"}, "frames need begin or check"),
         ({"frame": "<Hf", "begin": "a5a"}, "is not hexadecimal"),
-        ({"frame": "<Hy", "begin": "aa"}, "bad char in struct format"),
+        ({"frame": "<Hy", "begin": "aa"}, "is no layout as Python's struct takes it"),
         ({"frame": "Hf", "begin": "aa"}, "must begin with < or >"),
         ({"frame": "<H", "begin": "aa"}, "has 1 values, and Meter 2"),
         ({"frame": "<H9999s", "begin": "aa"}, "1 to 1024 bytes"),

@@ -6,8 +6,10 @@ import asyncio
 import gzip
 import os
 import random
+import re
 import shutil
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -267,9 +269,86 @@ def test_long_lines_are_capped_with_their_reason_though_a_restart_falls_within(
     tail.drain()
     assert tail.lines == ["short", "z" * 100]
     assert [(one.reason, one.raw) for one in tail.rejects] == [
-        ("app.log, byte 0: it is longer than 100 bytes", b"x" * 100),
-        ("app.log, byte 1400007: it is longer than 100 bytes", b"y" * 100),
+        ("app.log, byte 0: it is longer than line_bytes_max = 100 bytes", b"x" * 100),
+        (
+            "app.log, byte 1400000: the line from byte 0 on ends here; 1399900 bytes of it were passed over",
+            b"",
+        ),
+        (
+            "app.log, byte 1400007: it has 101 bytes, above line_bytes_max = 100; the first ones are kept",
+            b"y" * 100,
+        ),
     ]
+    assert {one.code for one in tail.rejects} == {"too_long"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_a_byte_order_mark_says_how_a_log_is_written(log: Path, tmp_path: Path, encoding: str) -> None:
+    """Written in pieces that end within a character, rotated both ways, and read through restarts."""
+    name, mark = encoding.removesuffix("-sig"), "\ufeff"
+    lines = [f"[{number}] größer Ω 😀 \u0a0a\u0d0a {number}" for number in range(60)]
+    tail, choose = Tail(tmp_path, line_bytes_max=400), random.Random(encoding)
+    for part, begin in enumerate(range(0, 60, 15)):
+        raw = (mark + "".join(f"{line}\r\n" for line in lines[begin : begin + 15])).encode(name)
+        while raw:
+            size = choose.choice((1, 3, 50, 400))
+            with log.open("ab") as file:
+                file.write(raw[:size])
+            raw = raw[size:]
+            if choose.random() < 0.2:
+                tail.read(commit=False)
+                tail.kill()
+            tail.read()
+        if part < 3:
+            (rename if part % 2 else copy_and_cut)(log)
+    tail.drain()
+    assert (tail.lines, tail.rejects) == (lines, [])
+
+
+def test_a_log_without_a_mark_is_read_by_its_option_or_refused_in_one_sentence(
+    log: Path, tmp_path: Path
+) -> None:
+    lines = ["2019-11-13 04:54:54,DEBUG,hello", "2019-11-13 04:54:55,DEBUG,wörld"]
+    log.write_bytes("".join(f"{line}\n" for line in lines).encode("utf-16-le"))
+    with pytest.raises(SourceError, match='set encoding = "utf-16-le"') as refused:
+        Tail(tmp_path, keep=str(tmp_path / "refused")).read(3)
+    assert str(refused.value).startswith(f"source logs: file {log}: it seems to be UTF-16 text")
+    tail = Tail(tmp_path, encoding="utf-16-le")
+    tail.drain()
+    assert tail.lines == lines
+    log.write_bytes("[1] größer\n".encode("cp1252"))
+    tail = Tail(tmp_path, keep=str(tmp_path / "other"), encoding="cp1252")
+    tail.drain()
+    assert tail.lines == ["[1] größer"]
+    with pytest.raises(SourceError, match="encoding = 'utf-9' cannot be read"):
+        Tail(tmp_path, encoding="utf-9")
+
+
+def test_marks_and_nuls_within_a_log_become_no_part_of_a_record(log: Path, tmp_path: Path) -> None:
+    log.write_bytes(b"\xef\xbb\xbf[1] a\n\xef\xbb\xbf[2] b\nwith a \0 NUL\n\xef\xbb\xbf\n")
+    tail = Tail(tmp_path)
+    tail.drain()
+    assert tail.lines == ["[1] a", "[2] b"]
+    assert [(one.code, one.raw) for one in tail.rejects] == [("not_text", b"with a \0 NUL")]
+    log.write_bytes(b'\xef\xbb\xbf{"line": "a"}\n\xef\xbb\xbf{"line": "b"}\n')
+    tail = Tail(tmp_path, keep=str(tmp_path / "other"), json=True)
+    tail.drain()
+    assert (tail.lines, tail.rejects) == (["a", "b"], [])
+
+
+def test_a_long_line_that_is_cut_short_within_is_passed_over_to_its_end(log: Path, tmp_path: Path) -> None:
+    with log.open("ab") as file:
+        file.write(b"first\n" + b"x" * 300_000)
+    tail = Tail(tmp_path, line_bytes_max=100)
+    tail.read(5)
+    with log.open("ab") as file:
+        file.write(b"x" * 200_000 + b"\nsecond\n")
+    copy_and_cut(log)
+    write(log, "third")
+    tail.drain()
+    assert tail.lines == ["first", "second", "third"]
+    assert [len(one.raw) for one in tail.rejects] == [100, 0]
+    assert "the line from byte 6 on ends here; 499900 bytes of it were passed over" in tail.rejects[1].reason
 
 
 def test_bytes_that_are_no_text_and_lines_that_fit_no_pattern_are_kept(log: Path, tmp_path: Path) -> None:
@@ -291,8 +370,9 @@ def test_bytes_that_are_no_text_and_lines_that_fit_no_pattern_are_kept(log: Path
     tail.drain()
     assert tail.values == [Access("10.0.0.1", 200, 0.25), Access("10.0.0.2", 500)]
     assert tail.times == [971_211_336_000_000, 971_211_337_000_000]  # date -d '2000-10-10 13:55:36 -0700' +%s
+    advice = 'set encoding to that of the text, such as encoding = "cp1252"'
     assert [one.reason.partition(": ")[2] for one in tail.rejects] == [
-        "it is not UTF-8 text, at its byte 1 (0xff)",
+        f"it is not UTF-8 text, at its byte 1 (0xff): {advice}",
         "its time 'yesterday' is not written as '%d/%b/%Y:%H:%M:%S %z'",
         "it does not fit the pattern",
         "field status = 99999999999999999999 does not fit into 64 bits",
@@ -456,3 +536,28 @@ def test_an_agent_that_is_killed_loses_and_doubles_no_line(log: Path, tmp_path: 
     agent.run(story)
     assert [record.line for record in agent.records()] == written
     assert agent.records("_dead_letters") == []
+
+
+DOCS = Path(__file__).parents[2] / "docs" / "sources" / "log_files.md"
+
+
+def rows_of_the_docs() -> list[tuple[bytes, dict[str, Any]]]:
+    """(a file, the options that read it) of each row of the table that shows a file."""
+    rows = []
+    for row in DOCS.read_text().split("| The file | Options |")[1].splitlines()[2:]:
+        file, options = row.split("|")[1:3]
+        if ": `" in file:
+            raw = file.rsplit(": `", 1)[1].rstrip("` ").encode().decode("unicode_escape").encode("latin-1")
+            written = [one.strip() for one in re.findall(r"`([^`]+)`", options)]
+            rows.append((raw, tomllib.loads("\n".join(written))))
+    return rows
+
+
+@pytest.mark.parametrize(("raw", "options"), rows_of_the_docs())
+def test_the_options_of_the_docs_read_their_files(
+    log: Path, tmp_path: Path, raw: bytes, options: dict[str, Any]
+) -> None:
+    log.write_bytes(raw)
+    tail = Tail(tmp_path, **options)
+    tail.drain()
+    assert (tail.lines, tail.rejects) == (["größer"], [])

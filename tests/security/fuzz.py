@@ -1,20 +1,23 @@
 """Good bytes spoiled and thrown at what reads bytes of others: `python -m tests.security.fuzz COUNT`.
 
-Its readers: the decoders of the wire, what a sensor publishes, syslog and its headers, serial lines, a spool
-that is opened, publishes that ingest takes, requests to pages and to the device listener, and what apps that
-share a sensor say. Guarantees: input `n` of a reader is the same in every run, but for what it says of the
-state that ingest was in. A reader passes if nothing but its own errors came out, if no byte of what it cuts
-up is missing, and if memory did not grow by more than 64 MiB from when it was warm.
+Its readers: the decoders of the wire, what a sensor publishes, syslog and its headers, log files, serial
+lines, a spool that is opened, publishes that ingest takes, requests to pages and to the device listener, and
+what apps that share a sensor say. Guarantees: input `n` of a reader is the same in every run, but for what it
+says of the state that ingest was in. A reader passes if nothing but its own errors came out, if no byte of
+what it cuts up is missing, and if memory did not grow by more than 64 MiB from when it was warm.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import re
+import shutil
 import struct
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from geartrain.errors import WireError
 from geartrain.records.record import Record
@@ -25,12 +28,13 @@ from geartrain_devices.line_fields import LineFields, LineOptions
 from geartrain_devices.serial_frames import CHECKS, Frames, Framing, Lines
 from geartrain_devices.syslog_frames import Stream
 from geartrain_devices.syslog_messages import parse
+from geartrain_devices.tail_files import TailFiles
 from tests.security.fuzz_devices import device_requests
 from tests.security.fuzz_ingest import publishes
 from tests.security.fuzz_page import requests
 from tests.security.fuzz_sharing import sharing
 from tests.security.fuzz_spool import spool
-from tests.security.measured import Memory, Outcome
+from tests.security.measured import Memory, Outcome, fast_folder
 from tests.security.spoil import inputs, spoiled, structured
 from tests.wire import golden_batches as golden
 
@@ -199,12 +203,68 @@ def serial(numbers: range) -> Outcome:
     return Outcome("serial", taken, len(numbers) - taken, memory.growth_bytes())
 
 
+class Line(Record):
+    """A line of a log."""
+
+    line: str
+
+
+def tail(numbers: range) -> Outcome:
+    """Log files of spoiled lines: each line is a record or a dead letter with its bytes, in order."""
+    good = (
+        b"2026-01-01 00:00:00 gr\xc3\xb6\xc3\x9fer\r\n",
+        b"\xef\xbb\xbfa mark, and no end",
+        b"\xff\xfea\x00\n\x00",
+        b"x" * 200 + b"\n\n \n",
+        b"short\n",
+    )
+    memory, taken, refused = Memory(numbers), 0, 0
+    with fast_folder() as folder, asyncio.Runner() as runner:
+        log, whole, before = Path(folder) / "a.log", b"begin\n", 0
+        for number, data in inputs(good, numbers, spoiled):
+            memory.look(number)
+            whole += data
+            if number % 50 < 49 and number + 1 < numbers.stop:
+                continue
+            log.write_bytes(whole + b"\n")
+            keep = Path(folder) / "keep"
+            keep.mkdir()
+            found = runner.run(_lines_of(log, keep))
+            shutil.rmtree(keep)
+            lines = [line.rstrip(b"\r").removeprefix(b"\xef\xbb\xbf") for line in whole.split(b"\n")]
+            expected = [line for line in lines if line.strip()]
+            if [raw for raw, _ in found] != [line[:100] for line in expected]:
+                raise AssertionError(f"input {number}: lines are missing, or came twice")
+            texts = sum(is_record for _, is_record in found)
+            inputs_here = number + 1 - numbers.start - before
+            before += inputs_here
+            good_share = texts * inputs_here // max(1, len(found))
+            taken, refused = taken + good_share, refused + inputs_here - good_share
+            whole = b"begin\n"
+    return Outcome("tail", taken, refused, memory.growth_bytes())
+
+
+async def _lines_of(log: Path, keep: Path) -> list[tuple[bytes, bool]]:
+    """(its bytes up to the cap, whether it is a record) of each line of a log."""
+    (split,) = TailFiles[Line](path=str(log), keep=str(keep), line_bytes_max=100).open("d", "s", Line)
+    found: list[tuple[int, bytes, bool]] = []
+    position = -1
+    while (batch := await split.read(max(position, 0), 1_000)).position != position:
+        position = batch.position
+        records = zip(batch.numbers, batch.values, strict=True)
+        found += [(number, value.line.encode(), True) for number, value in records]
+        found += [(one.number, one.raw, False) for one in batch.rejects]
+    await split.close()
+    return [(raw, is_record) for _, raw, is_record in sorted(found)]
+
+
 READERS: dict[str, Callable[[range], Outcome]] = {
     "wire": wire,
     "sensors": sensors,
     "syslog": syslog,
     "syslog_headers": syslog_headers,
     "serial": serial,
+    "tail": tail,
     "spool": spool,
     "publishes": publishes,
     "requests": requests,
