@@ -1,14 +1,15 @@
 """A directory watched for files: every file that appears is read once, in the order of the names.
 
 For devices that write files. A record's position is (rank of its file, rank of its row), so that a restart
-goes on at the very record. What is asked of the writer: a file appears whole (written under another name and
-renamed), names ascend, and files stay until the flow has ended. Names that begin with `.` or end in `.tmp` or
-`.part` are passed over.
+goes on at the very record. A file is read once it is complete, as `geartrain_devices.complete_files` finds;
+until then it holds those behind it. What is asked of the writer: names ascend, and files stay until the flow
+has ended. Names that begin with `.` or end in `.tmp` or `.part` are passed over.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from itertools import islice
@@ -18,6 +19,7 @@ from typing import Any, ClassVar, TypeVar
 from geartrain.declarations.options import Count, FilePath
 from geartrain.errors import SourceError
 from geartrain.source import Batch, Reject, Source, Split
+from geartrain_devices.complete_files import CompleteFiles
 from geartrain_devices.csv_replay import csv_reader
 from geartrain_devices.csv_rows import CsvOptions
 from geartrain_devices.file_replay import RecordedRow, RowReader, RowReport
@@ -40,6 +42,8 @@ class WatchedDirectory(Source[T]):
         path: the directory.
         pattern: the names that count, as in a shell.
         last: the name of a file that says that no more will come, empty for never.
+        settle_ms: a file is complete when it was not written to for so long, and nobody has it open for
+            writing.
         out_of_orderness_ms: how far the time of a row may lie below the highest before it and not be late.
         since_1970: promises that no row is of an earlier time. One that is becomes a dead letter.
     """
@@ -49,6 +53,7 @@ class WatchedDirectory(Source[T]):
     path: FilePath = ""
     pattern: str = "*"
     last: str = ""
+    settle_ms: Count = 2_000
     out_of_orderness_ms: Count = 0
     since_1970: bool = False
 
@@ -56,14 +61,19 @@ class WatchedDirectory(Source[T]):
         """How one file is read; subclasses define it."""
         raise TypeError(f"{type(self).__name__} must define reader(step, out)")
 
+    def monotonic_s(self) -> float:
+        """The seconds that `settle_ms` is measured by; a test may have its own."""
+        return time.monotonic()
+
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The one split of this device; raises `SourceError` naming the directory or the option."""
         if not self.path or not Path(self.path).is_dir():
             raise SourceError(f"source {step}: path = {self.path!r} is not a directory")
         if not self.pattern or "/" in self.pattern:
             raise SourceError(f"source {step}: pattern = {self.pattern!r} must be of names, such as *.csv")
+        complete = CompleteFiles(f"source {step}", Path(self.path), self.settle_ms, self.monotonic_s)
         split = _DirectorySplit(
-            f"source {step}", f"{device}/{step}", Path(self.path), self.pattern, self.last
+            f"source {step}", f"{device}/{step}", Path(self.path), self.pattern, self.last, complete
         )
         split.out_of_orderness_us = self.out_of_orderness_ms * 1_000
         split.reader = self.reader(step, out)
@@ -77,6 +87,8 @@ class JsonLinesDirectory(WatchedDirectory[T]):
         path: the directory.
         pattern: the names that count, as in a shell.
         last: the name of a file that says that no more will come, empty for never.
+        settle_ms: a file is complete when it was not written to for so long, and nobody has it open for
+            writing.
         time: the path of the event time in a document.
         time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
         fields: paths by field, for those that are not found by their own name.
@@ -105,6 +117,8 @@ class CsvDirectory(CsvOptions, WatchedDirectory[T]):
         path: the directory.
         pattern: the names that count, as in a shell.
         last: the name of a file that says that no more will come, empty for never.
+        settle_ms: a file is complete when it was not written to for so long, and nobody has it open for
+            writing.
         time_column: the column of event times: ISO 8601, UTC where it names no zone.
         out_of_orderness_ms: how far the time of a row may lie below the highest before it and not be late.
         since_1970: promises that no row is of an earlier time. One that is becomes a dead letter.
@@ -126,7 +140,10 @@ class _DirectorySplit:
     live_clock = False
     reader: Callable[[str], RowReader]
 
-    def __init__(self, source: str, name: str, folder: Path, pattern: str, last: str) -> None:
+    def __init__(
+        self, source: str, name: str, folder: Path, pattern: str, last: str, complete: CompleteFiles
+    ) -> None:
+        self._complete = complete
         self._source, self.name = source, name
         self._folder, self._pattern, self._last = folder, pattern, last
         self._files: list[str] = []
@@ -141,19 +158,24 @@ class _DirectorySplit:
         if position != self._at:
             self._rows = None
         rank, row = divmod(position, ROWS_MAX)
-        ended = self._list(rank)
+        ended = self._list(rank, is_begun=row > 0 or self._rows is not None)
         values: list[Any] = []
         times: list[int] = []
         numbers: list[int] = []
         rejects: list[Reject] = []
         while rank < len(self._files) and len(values) + len(rejects) < limit:
+            name = self._files[rank]
             if self._rows is None or self._open is None or self._report is None:
-                path = str(self._folder / self._files[rank])
+                if not self._complete.is_complete(name, is_last=ended):
+                    break
+                path = str(self._folder / name)
+                self._complete.begin(name)
                 self._open, self._report = self.reader(path), RowReport(self._source, path)
                 self._rows = islice(self._open.rows(), row, None)
             found = next(self._rows, None)
             if found is None:
                 self._report.end()
+                self._complete.check_grown(name, is_all_read=True)
                 rank, row, self._rows = rank + 1, 0, None
                 continue
             self._report.saw(found)
@@ -168,8 +190,11 @@ class _DirectorySplit:
         self._at = rank * ROWS_MAX + row
         return Batch(values, times, numbers, self._at, rejects, ended=ended and rank == len(self._files))
 
-    def _list(self, rank: int) -> bool:
-        """Look what files there are; whether no more will come."""
+    def _list(self, rank: int, *, is_begun: bool) -> bool:
+        """Look what files there are; whether no more will come.
+
+        is_begun: rows were read of the file of this rank, before which no other may appear.
+        """
         names = self._names(self._pattern)
         if not names and not self._told and (others := self._names("*")):
             self._told = True
@@ -177,7 +202,7 @@ class _DirectorySplit:
                 "selects_nothing: %s: pattern = %r fits none of the %d names in directory %s, such as %r",
                 *(self._source, self._pattern, len(others), self._folder, others[0]),
             )
-        begun = self._files[: rank + 1] if self._files else []
+        begun = self._files[: rank + is_begun]
         if names[: len(begun)] != begun:
             other = next((n for n in names if n not in begun), None)
             raise SourceError(
@@ -191,6 +216,9 @@ class _DirectorySplit:
                 "stay until the flow has ended"
             )
         self._files = names
+        self._complete.look(names[rank + is_begun :])
+        for name in names[:rank]:
+            self._complete.check_grown(name, is_all_read=False)
         return bool(self._last) and (self._folder / self._last).exists()
 
     def _names(self, pattern: str) -> list[str]:

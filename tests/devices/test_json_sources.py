@@ -194,7 +194,7 @@ def test_a_directory_gives_every_file_once_and_goes_on_behind_a_restart(tmp_path
         (tmp_path / f"{name}.tmp").write_text(lines(*documents))
         (tmp_path / f"{name}.tmp").rename(tmp_path / name)
 
-    source: JsonLinesDirectory[Plain] = JsonLinesDirectory(path=str(tmp_path), last="_DONE")
+    source: JsonLinesDirectory[Plain] = JsonLinesDirectory(path=str(tmp_path), last="_DONE", settle_ms=0)
 
     async def run() -> None:
         split = opened(source, Plain)
@@ -222,7 +222,7 @@ def test_a_directory_gives_every_file_once_and_goes_on_behind_a_restart(tmp_path
 def test_a_file_that_comes_too_late_or_goes_is_named(tmp_path: Path) -> None:
     async def run() -> None:
         (tmp_path / "b.csv").write_text("time,n\n1970-01-01,1\n1970-01-01,2\n")
-        source: CsvDirectory[Plain] = CsvDirectory(path=str(tmp_path))
+        source: CsvDirectory[Plain] = CsvDirectory(path=str(tmp_path), settle_ms=0)
         split = opened(source, Plain)
         poll = await split.read(0, 1)
         (tmp_path / "a.csv").write_text("time,n\n")
