@@ -226,7 +226,7 @@ def test_info_says_what_stands_where(platform: FakePlatform, capsys: Capture) ->
         "rate, log: records_per_s 12.5, bytes_per_day 1,000,000\n",
         "lag: rows 70\n",
         "dead letters: 2\n",
-        f"state refused: 1,200 keys of step sums: the key is held {SHOWN}; see gear deadletters ls\n",
+        f"1,200 keys of step sums: the key is held {SHOWN}; see gear deadletters ls\n",
         f"not read: 2,500 rows of channel means{SHOWN}, which no step reads since a revision\n",
         "waits for: device d2 is out of contact\n",
         "minutes   mean    degC   of a day",

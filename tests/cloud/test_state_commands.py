@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from geartrain.records.letters import Letter
+from geartrain.records.record import Record
 from geartrain.schema import ColumnBatch, RowCodec, Schema
 from geartrain_client.cli import main
 from geartrain_cloud.ingest.resubmit import resubmit_letter
@@ -177,7 +178,7 @@ def test_acked_batch_is_resubmitted_once_as_soon_as_its_schema_is_known(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def unannounced(device: TestDevice) -> bytes:
-        rows = ColumnBatch([["late letter"], ["r"], [b""]], [5], [device.name], [7])
+        rows = ColumnBatch([["late letter"], ["late"], ["r"], [b""]], [5], [device.name], [7])
         return device.rows("_late", LETTERS.schema, rows)
 
     async def insist() -> None:
@@ -241,11 +242,11 @@ def test_dead_letter_of_a_source_is_resubmitted_and_any_other_is_refused(
 ) -> None:
     good = b'{"symbol":"A\x1b","price":4.5}'.replace(b"\x1b", b"\\u001b")
     written = [
-        Letter("quotes", "event time is in the future", good),
-        Letter("drawdown", "it raised\x1b[2J", good),
-        Letter("quotes", "no row", b"A;4.5"),
-        Letter("quotes", "NaN", b'{"symbol":"A","price":null}'),
-        Letter("quotes", "more", b'{"symbol":"A","price":1.0,"x":1}'),
+        Letter("quotes", "not_a_record", "event time is in the future", good),
+        Letter("drawdown", "not_a_record", "it raised\x1b[2J", good),
+        Letter("quotes", "not_a_record", "no row", b"A;4.5"),
+        Letter("quotes", "not_a_record", "NaN", b'{"symbol":"A","price":null}'),
+        Letter("quotes", "not_a_record", "more", b'{"symbol":"A","price":1.0,"x":1}'),
     ]
     play(tmp_path, lambda d: d.quotes(1.0), lambda d: letters(d, *written))
     listed = gear(capsys, tmp_path, "deadletters", "ls")
@@ -268,16 +269,53 @@ def test_dead_letter_of_a_source_is_resubmitted_and_any_other_is_refused(
     assert gear(capsys, tmp_path, "deadletters", "ls")[0]["state"] == "resubmitted"
 
 
+class WithoutCode(Record):
+    """A dead letter as release 0.2 sends it."""
+
+    step: str
+    reason: str
+    raw: bytes
+
+
+def test_dead_letters_of_agents_with_and_without_codes_stand_side_by_side(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    former = RowCodec(WithoutCode)
+
+    async def run() -> None:
+        async with running(make_config(tmp_path, ("device-1", "device-2"))) as world:
+            for name, codec, letter in (
+                ("device-1", former, WithoutCode("quotes", "old", b"x")),
+                ("device-2", LETTERS, Letter("quotes", "bad_time", "new", b"y")),
+            ):
+                device = TestDevice(name)
+                rows = ColumnBatch(codec.to_columns([letter]), [25], [name], [100])
+                schemas = {"quotes": QUOTE.schema, "_dead_letters": codec.schema}
+                world.net.deliver(
+                    device.topic, device.schemas(schemas), device.rows("_dead_letters", codec.schema, rows)
+                )
+                await world.net.acked(device)
+
+    asyncio.run(run())
+    listed = gear(capsys, tmp_path, "deadletters", "ls")
+    assert [(one["code"], one["reason"]) for one in listed] == [("unknown", "old"), ("bad_time", "new")]
+
+
 def test_dead_letter_of_a_step_in_the_cloud_has_an_id(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    refused_row = Letter("quotes", "no row", b"A;4.5")
+    refused_row = Letter("quotes", "not_a_record", "no row", b"A;4.5")
     play(tmp_path / "log", lambda d: d.quotes(1.0), lambda d: letters(d, refused_row))
     (logged,) = gear(capsys, tmp_path, "deadletters", "ls")
     step, number = logged["step"], gear(capsys, tmp_path, "deadletters", "show", logged["id"])["origin"][1]
     tables = SqliteTables(tmp_path / "tables.sqlite")
     tables.attach("keyed", "identity", has_run=False)
-    columns = [[step, "drawdown", "drawdown"], ["no row", "it raised", "it raised"], [b"A;4.5", b"1", b"2"]]
+    columns: list[list[Any]] = [
+        [step, "drawdown", "drawdown"],
+        ["not_a_record", "user_error", "user_error"],
+        ["no row", "it raised", "it raised"],
+        [b"A;4.5", b"1", b"2"],
+    ]
     paths = [b"", b"", b"\x01"]
     rows = ColumnBatch(columns, [25, 40, 40], ["device-1"] * 3, [number, 7, 7], paths)
     tables.write("keyed", 0, {"quotes": 1}, {"_dead_letters": [rows]})
@@ -301,7 +339,8 @@ def test_dead_letters_of_a_split_are_listed_by_number(
     tables = SqliteTables(tmp_path / "tables.sqlite")
     tables.attach("keyed", "identity", has_run=False)
     numbers, times = [9, 100, 10, 2], [5, 1, 9, 7]
-    columns: list[list[Any]] = [["drawdown"] * 4, [f"line {number}" for number in numbers], [b""] * 4]
+    reasons = [f"line {number}" for number in numbers]
+    columns: list[list[Any]] = [["drawdown"] * 4, ["user_error"] * 4, reasons, [b""] * 4]
     rows = ColumnBatch(columns, times, ["device-1"] * 4, numbers, [b""] * 4)
     tables.write("keyed", 0, {"quotes": 1}, {"_dead_letters": [rows]})
     tables.close()
@@ -314,7 +353,7 @@ def test_nothing_is_resubmitted_into_a_flow_that_has_ended(tmp_path: Path) -> No
         async with running(make_config(tmp_path)) as world:
             device = TestDevice()
             schemas: dict[str, Schema] = {"quotes": QUOTE.schema, "_dead_letters": LETTERS.schema}
-            letter = Letter("quotes", "r", b'{"symbol":"A","price":4.5}')
+            letter = Letter("quotes", "not_a_record", "r", b'{"symbol":"A","price":4.5}')
             payloads = (device.schemas(schemas), letters(device, letter), device.end())
             world.net.deliver(device.topic, *payloads)
             await world.net.acked(device)

@@ -33,7 +33,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A platform with a log, a quarantine, dead letters of the log and of two apps, and an authority."""
     folder = tmp_path_factory.mktemp("platform")
     places = PlatformPlaces(folder)
-    written = [Letter("quotes", f"no row\x1b[2J {number}", b"A;4.5") for number in range(5)]
+    written = [Letter("quotes", "not_a_record", f"no row\x1b[2J {number}", b"A;4.5") for number in range(5)]
 
     def spoil(world: Running) -> None:
         world.net.deliver(TestDevice().topic, b"\xff no batch")
@@ -50,7 +50,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
         places.app(instance).mkdir(parents=True)
         tables = SqliteTables(places.tables(instance))
         tables.attach("keyed", "identity", has_run=False)
-        rows = ColumnBatch([["hot"], ["it raised"], [b"1"]], [25], ["a/b c"], [7], [b"\x01"])
+        rows = ColumnBatch([["hot"], ["user_error"], ["it raised"], [b"1"]], [25], ["a/b c"], [7], [b"\x01"])
         tables.write("keyed", 0, {"readings": 1}, {"_dead_letters": [rows]})
         tables.close()
     fleet = Fleet(places.fleet)

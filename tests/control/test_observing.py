@@ -15,7 +15,6 @@ from geartrain.planning import make_plan
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.revision import revision_of
 from geartrain.schema import ColumnBatch
-from geartrain.state.moving import NOT_TAKEN_IN
 from geartrain.testing import TestingSource
 from geartrain_cloud.control import cost
 from geartrain_cloud.control.observing import LETTERS_S, Observer
@@ -110,7 +109,7 @@ def test_state_that_was_refused_is_told_with_its_reason(platform: Platform) -> N
     tables = SqliteTables(path)
     tables.attach("keyed", "identity", has_run=False)
     letter = ColumnBatch(
-        [["sums"], [f"{NOT_TAKEN_IN}held\x1b[2J"], [b"cell"]], [9], ["d1/_state"], [0], [b""]
+        [["sums"], ["state_not_taken"], ["held\x1b[2J"], [b"cell"]], [9], ["d1/_state"], [0], [b""]
     )
     tables.write("keyed", 0, {"0": 1}, {"_dead_letters": [letter]})
     tables.close()

@@ -35,7 +35,10 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def spoil(world: Running) -> None:
         world.net.deliver(TestDevice().topic, b"\xff no batch")
 
-    written = (Letter("quotes", "in the future", GOOD), Letter("drawdown", "it raised", GOOD))
+    written = (
+        Letter("quotes", "not_a_record", "in the future", GOOD),
+        Letter("drawdown", "not_a_record", "it raised", GOOD),
+    )
     play(folder / "log", lambda d: d.quotes(1.0), lambda d: letters(d, *written), after=spoil)
     return folder
 

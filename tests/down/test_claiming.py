@@ -28,7 +28,7 @@ from geartrain.records.batch import Batch
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.records.keys import encode_key
 from geartrain.state.claims import HAS
-from geartrain.state.moving import NOT_TAKEN_IN, StateCell
+from geartrain.state.moving import StateCell
 from geartrain.testing import SeededRandomness, TestingSource
 from geartrain.wire.envelope import Envelope, Header
 from geartrain_cloud.downlink.outbox import SqliteOutbox
@@ -84,7 +84,7 @@ class Cloud:
     micro_batches: int = 0
     sums: list[Any] = field(default_factory=list)
     letters: list[Any] = field(default_factory=list)
-    """Dead letters of the stages: step, reason and raw value."""
+    """Dead letters of the stages: step, code, reason and raw value."""
     deaf: bool = False
     """Whether claims are not read."""
     more: tuple[str, ...] = ()
@@ -422,8 +422,9 @@ def test_state_on_its_way_up_as_its_step_begins_empty_is_set_aside(tmp_path: Pat
     check_anew(world, before)
     kept = {(sensor, count): level for sensor, count, level in due()}
     found = {}
-    why = f"{NOT_TAKEN_IN}step 'totals' has begun empty with revision 2, and revision 1 has kept this"
-    aside = [raw for step, reason, raw in world.letters if (step, reason) == ("totals", why)]
+    why = "step 'totals' has begun empty with revision 2, and revision 1 has kept this"
+    aside = [raw for step, code, _, raw in world.letters if (step, code) == ("totals", "state_not_taken")]
+    assert all(reason.endswith(why) for _, code, reason, _ in world.letters if code == "state_not_taken")
     for raw in aside:
         cell = msgspec.json.decode(raw, type=StateCell)
         found[cell.key] = msgspec.msgpack.decode(cell.cell[8:])

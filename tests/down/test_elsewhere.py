@@ -181,7 +181,7 @@ def test_rows_for_nobody_and_for_a_full_lane_are_given_back_in_every_repetition(
     sink = world.plan.down[0].id
     writer = world.writer(lane_bytes_max=20)
     rows = columns([("d1", 1), ("nobody", 2), ("not a name", 3), ("d2", 4)])
-    assert list(writer.refused(sink, rows)) == [2]
+    assert {row: one.code for row, one in writer.refused(sink, rows).items()} == {2: "bad_device_name"}
     assert "use a name of 1 to 64 letters" in letters(writer.refused(sink, rows))
     batches = [[("d1", n) for n in range(50)], [("d1", 50), ("nobody", 51), ("d2", 52)]]
     for number, batch in enumerate(batches):
@@ -191,10 +191,13 @@ def test_rows_for_nobody_and_for_a_full_lane_are_given_back_in_every_repetition(
     world.devices, again = ("d1", "d2", "nobody"), world.writer()  # it is known by now, and there is room
     again.write("keyed", 1, {}, {sink: [columns(batches[1])]})
     assert _held(world) == 51
-    found = {reason: rows.fields[1] for _, reason, rows in again.returned("keyed", 1)}
+    found = {refusal: rows.fields[1] for _, refusal, rows in again.returned("keyed", 1)}
     assert found == {
-        "device 'd1' does not ack what waits for it, 20 bytes at most": [50],
-        "no device 'nobody' is assigned to flow loop: mend what device= says, or assign it": [51],
+        ("device_full", "device 'd1' does not ack what waits for it, 20 bytes at most"): [50],
+        (
+            "no_device",
+            "no device 'nobody' is assigned to flow loop: mend what device= says, or assign it",
+        ): [51],
     }
     assert again.returned("keyed", 0) == []
     with pytest.raises(OutboxError, match="repeats micro-batch 1 with other positions"):

@@ -14,6 +14,7 @@ from geartrain.operators.deal import Deal
 from geartrain.planning import Plan, make_plan
 from geartrain.planning.dealt import waits_for_time
 from geartrain.ports import Net, SpoolStore
+from geartrain.records.codes import Refusal
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.sinks import Actuator, Delivery, JsonLinesFile
@@ -180,6 +181,6 @@ def columns(rows: Sequence[tuple[str, int]]) -> ColumnBatch:
     return ColumnBatch(codec.to_columns(values), times, ["s"] * len(rows), [n for _, n in rows], None)
 
 
-def letters(refused: Mapping[int, str]) -> str:
+def letters(refused: Mapping[int, Refusal]) -> str:
     """The reasons, as one text."""
-    return "; ".join(refused.values())
+    return "; ".join(one.reason for one in refused.values())

@@ -13,8 +13,8 @@ import pytest
 
 from geartrain import Table
 from geartrain.errors import GeartrainError
+from geartrain.records.codes import Code
 from geartrain.schema import ColumnBatch, derive
-from geartrain.schema.upgrading import GivenUp
 from geartrain.sinks import Sink, WebhookSink
 from geartrain_cloud.hosting.errors import NotYetError
 from geartrain_cloud.hosting.flow_store import FlowStore, Portion
@@ -28,12 +28,17 @@ from tests.sinks.hooked import receiving
 from tests.spark.flows import Reading
 
 
-def portion(count: int, letters: int = 0, reason: str = "refused") -> Portion:
+def portion(count: int, letters: int = 0, code: Code = Code.USER_ERROR) -> Portion:
     columns = ColumnBatch([[f"s{count}"], [float(count)]], [count], ["split"], [count])
     found = {"readings": [pack(columns)]}
     if letters:
         numbers = list(range(count * 10_000, count * 10_000 + letters))
-        fields: list[list[object]] = [["step"] * letters, [reason] * letters, [b"{}"] * letters]
+        fields: list[list[object]] = [
+            ["step"] * letters,
+            [str(code)] * letters,
+            ["refused"] * letters,
+            [b"{}"] * letters,
+        ]
         found["_dead_letters"] = [pack(ColumnBatch(fields, numbers, ["split"] * letters, numbers))]
     return Portion(count, {"0": count + 1}, found, 1, max(1, letters), 0)
 
@@ -179,7 +184,7 @@ def test_dead_letters_stop_a_flow_after_they_are_in_its_tables(kept: Kept) -> No
 
 
 def test_dead_letters_that_a_person_has_asked_for_stop_nothing(kept: Kept) -> None:
-    kept.give(portion(0, letters=400, reason=GivenUp(derive(Reading)).why))
+    kept.give(portion(0, letters=400, code=Code.GIVEN_UP))
     assert not kept.store.tripped
     assert len(rows(kept.folder / "t.sqlite", "dead_letters")) == 400
     kept.give(portion(1, letters=400))

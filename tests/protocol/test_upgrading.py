@@ -13,7 +13,7 @@ from geartrain.errors import FlowError, SchemaError
 from geartrain.planning import make_plan
 from geartrain.revision import Change, Revision, change_of, revision_of
 from geartrain.schema import RowCodec, derive
-from geartrain.schema.upgrading import GIVEN_UP, GivenUp, Upgrading
+from geartrain.schema.upgrading import GivenUp, Upgrading
 from geartrain.testing import TestingSource
 
 Functions = Mapping[Any, Callable[[Any], Any]]
@@ -76,7 +76,10 @@ def test_a_type_that_was_given_up_is_known_by_name_unless_a_function_takes_it() 
     reading = Upgrading(Reading, [lost.layout, derive(Plain).layout])
     found = reading.codec_of(lost)
     assert isinstance(found, GivenUp)
-    assert found.why == f"{GIVEN_UP}: Flagged came from a device that had not gone over"
+    assert found.why == (
+        "records of its type were given up by an update with --dead-letter-old: Flagged came from a device "
+        "that had not gone over"
+    )
     assert isinstance(reading.codec_of(derive(Plain)), RowCodec)
 
 

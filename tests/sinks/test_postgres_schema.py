@@ -207,17 +207,34 @@ def test_what_postgresql_cannot_hold_is_a_dead_letter(tmp_path: Path, dsn: str) 
     tables = open_places("heat.1", [place], own, tmp_path)
     tables.attach("hosted", "c", has_run=False)
     rows = {"each": [batch([("good", 1.0), ("b\0d", 2.0)]), batch([("also bad", 3.0)], 5, split="x\0y")]}
-    letters = ColumnBatch([["step"], ["why\0not"], [b"\0"]], [1], ["a\0b"], [9])
+    letters = ColumnBatch([["step"], ["user_error"], ["why\0not"], [b"\0"]], [1], ["a\0b"], [9])
     assert tables.write("hosted", 0, {"0": 1}, rows | {DEAD_LETTERS: [letters]})
     reader = PostgresReader(dsn, "heat_1_run_1")
     assert reader.page("each", 0, 10) == [{"sensor": "good", "value": 1.0}]
-    reasons = sorted(row["reason"] for row in reader.page("dead_letters", 0, 10))
+    reasons = sorted((row["reason"], row["code"]) for row in reader.page("dead_letters", 0, 10))
     assert reasons == [
-        "PostgreSQL cannot hold the NUL character in field sensor",
-        "PostgreSQL cannot hold the NUL character in the name of its split",
-        "why\N{REPLACEMENT CHARACTER}not",
+        ("PostgreSQL cannot hold the NUL character in field sensor", "not_storable"),
+        ("PostgreSQL cannot hold the NUL character in the name of its split", "not_storable"),
+        ("why\N{REPLACEMENT CHARACTER}not", "user_error"),
     ]
     tables.close()
+
+
+def test_a_schema_without_codes_is_brought_up(dsn: str) -> None:
+    own = opened(PostgresSchema(dsn, "heat_1_run_1", "me", BUSY_S))
+    own.close()
+    with psycopg.connect(dsn, options="-csearch_path=heat_1_run_1") as file:
+        for table in ("dead_letters", "late", "overtaken"):
+            file.execute(f"ALTER TABLE {table} DROP COLUMN code")
+        file.execute("INSERT INTO dead_letters VALUES ('parse', 'old', '', 4, 's', 3, '')")
+        file.execute("UPDATE _owner SET layout = 1")
+    again = PostgresSchema(dsn, "heat_1_run_1", "me", BUSY_S)
+    letter = ColumnBatch([["parse"], ["wrong_type"], ["new"], [b""]], [5], ["s"], [7])
+    again.attach("hosted", "c", has_run=True)
+    again.write("hosted", 0, {"0": 1}, {DEAD_LETTERS: [letter]})
+    again.close()
+    found = PostgresReader(dsn, "heat_1_run_1").page("dead_letters", 0, 10)
+    assert [(row["code"], row["reason"]) for row in found] == [("unknown", "old"), ("wrong_type", "new")]
 
 
 def test_a_schema_of_somebody_else_is_neither_written_nor_removed(tmp_path: Path, dsn: str) -> None:

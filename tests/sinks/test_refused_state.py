@@ -7,18 +7,17 @@ from pathlib import Path
 import pytest
 
 from geartrain.schema import ColumnBatch
-from geartrain.state.moving import NOT_TAKEN_IN
 from geartrain_cloud.sinks.app_tables import AppTables
 from geartrain_cloud.sinks.refused_state import REASONS_MAX
 from tests.postgres_server import Postgres
 
-HELD = ("sums", f"{NOT_TAKEN_IN}the key is held for a device")
+HELD = ("sums", "state_not_taken", "the key is held for a device")
 LETTERS = [
     HELD,
     HELD,
-    ("means", f"{NOT_TAKEN_IN}it is cut off"),
-    ("sums", "it raised ValueError"),
-    ("sums", f"it raised {NOT_TAKEN_IN}"),
+    ("means", "state_not_taken", "it is cut off"),
+    ("sums", "user_error", "it raised ValueError"),
+    ("sums", "user_error", "it raised state_not_taken"),
 ]
 
 
@@ -37,11 +36,11 @@ def test_refused_cells_are_told_by_step_and_reason(app: AppTables) -> None:
     own = app.open("heat.1", 1, 5.0)
     own.attach("keyed", "identity", has_run=False)
     assert app.refused_state(1) == []
-    letters = LETTERS + [("odd", f"{NOT_TAKEN_IN}reason {number:03}") for number in range(50)]
-    steps, reasons = (list(column) for column in zip(*letters, strict=True))
+    letters = LETTERS + [("odd", "state_not_taken", f"reason {number:03}") for number in range(50)]
+    steps, codes, reasons = (list(column) for column in zip(*letters, strict=True))
     count = len(letters)
     places = ([9] * count, ["d1/_state"] * count, list(range(count)), [b""] * count)
-    batch = ColumnBatch([steps, reasons, [b"cell"] * count], *places)
+    batch = ColumnBatch([steps, codes, reasons, [b"cell"] * count], *places)
     own.write("keyed", 0, {"0": 1}, {"_dead_letters": [batch]})
     own.close()
     told = app.refused_state(1)

@@ -11,6 +11,7 @@ import stat
 import struct
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geartrain.declarations.sink import Table
-from geartrain.schema import ColumnBatch, Field, FieldType, Schema
+from geartrain.records.record import Record
+from geartrain.schema import ColumnBatch, Field, FieldType, Schema, derive
 from geartrain_cloud.sinks.layout import TableError
+from geartrain_cloud.sinks.refused_state import refused_state
 from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.sinks.tables import rows, table_names
 
 SCHEMA = Schema("Reading", (Field("sensor", FieldType.STR), Field("value", FieldType.FLOAT64)))
-LETTER_ROW = ColumnBatch([["parse"], ["not a number"], [b"\x00<x>"]], [5], ["s"], [7])
+
+
+class WithoutCode(Record):
+    """A dead letter as release 0.2 kept it."""
+
+    step: str
+    reason: str
+    raw: bytes
+
+
+LETTER_ROW = ColumnBatch([["parse"], ["wrong_type"], ["not a number"], [b"\x00<x>"]], [5], ["s"], [7])
 
 
 def batch(*entries: tuple[str, float, int, int], paths: list[bytes] | None = None) -> ColumnBatch:
@@ -98,10 +111,31 @@ def test_upsert_compares_paths_and_names(tables: SqliteTables, path: Path) -> No
     assert rows(path, "latest")[0]["value"] == 3.0
 
 
+def test_tables_of_a_release_without_codes_are_brought_up(path: Path) -> None:
+    tables = SqliteTables(path)
+    tables.attach("q", "identity", has_run=False)
+    tables.close()
+    former = derive(WithoutCode).to_json(noted=True)
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        for table in ("dead_letters", "late", "overtaken"):
+            file.execute(f"ALTER TABLE {table} DROP COLUMN code")
+            file.execute("UPDATE _sinks SET schema = ? WHERE name = ?", (former, table))
+        file.execute("INSERT INTO dead_letters VALUES ('parse', 'old', x'00', 4, 's', 3, x'')")
+        file.execute("PRAGMA user_version = 2")
+    assert refused_state(path) == []
+    again = SqliteTables(path)
+    again.write("q", 0, {"0": 1}, {"_dead_letters": [LETTER_ROW]})
+    again.close()
+    found = [(row["code"], row["reason"]) for row in rows(path, "dead_letters")]
+    assert found == [("unknown", "old"), ("wrong_type", "not a number")]
+
+
 def test_dead_letters_are_one_row_each(tables: SqliteTables, path: Path) -> None:
     tables.write("q", 0, {}, {"_dead_letters": [LETTER_ROW]})
     tables.write("r", 0, {}, {"_dead_letters": [LETTER_ROW], "_late": [LETTER_ROW]})
-    assert rows(path, "dead_letters") == [{"step": "parse", "reason": "not a number", "raw": "003c783e"}]
+    assert rows(path, "dead_letters") == [
+        {"step": "parse", "code": "wrong_type", "reason": "not a number", "raw": "003c783e"}
+    ]
     assert len(rows(path, "late")) == 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -60,7 +61,8 @@ def remove_all(app: AppTables, before_us: int) -> int:
 def test_rows_go_by_their_event_time_and_are_counted(app: AppTables) -> None:
     own = opened(app)
     rows = batch(("a", 1.0, 10), ("b", 2.0, 20), ("a", 3.0, 30), ("c", 4.0, END_OF_TIME))
-    letters = ColumnBatch([["p", "p"], ["no", "no"], [b"x", b"y"]], [5, START_OF_TIME], ["s", "s"], [7, 8])
+    columns: list[list[Any]] = [["p"] * 2, ["wrong_type"] * 2, ["no"] * 2, [b"x", b"y"]]
+    letters = ColumnBatch(columns, [5, START_OF_TIME], ["s", "s"], [7, 8])
     own.write("main", 0, {"0": 4}, {"all": [rows], "last": [rows], DEAD_LETTERS: [letters]})
     assert (remove_all(app, 5), app.removed_rows(1)) == (0, 0)
     assert app.sweep(2, 5) is None

@@ -12,6 +12,9 @@ from geartrain.errors import LedgerError
 from geartrain.planning import make_plan
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.records.letters import Letter
+from geartrain.records.record import Record
+from geartrain.schema import derive
+from geartrain_cloud.log.segment import SCHEMA_KEY
 from geartrain_cloud.spark.chains import routed_rows
 from geartrain_cloud.spark.clocks import encode_clocks
 from geartrain_cloud.spark.compile import Query, compile_queries
@@ -66,7 +69,7 @@ def test_keyed_steps_are_exact_for_any_micro_batches(seed: int, queries: tuple[Q
     expected = [(s.sensor, s.count, s.total) for s in expected_sums(r for r, *_ in records)]
     assert sorted(found["each"]) == sorted(expected)
     assert sorted(found["last"]) == sorted(expected)
-    letters = sorted(step for step, _, _ in found["_dead_letters"])
+    letters = sorted(step for step, *_ in found["_dead_letters"])
     zeros, thirteens = (sum(r.value == v for r, *_ in records) for v in (0.0, 13.0))
     assert letters == ["adding"] * thirteens + ["positive"] * zeros
 
@@ -80,7 +83,7 @@ def test_a_cut_behind_the_key_has_it_found_in_the_cloud_and_dealt_to_the_shards(
     found = run_keyed(query, records, [100, 400], random.Random(3), "positive")
     expected = [(s.sensor, s.count, s.total) for s in expected_sums(r for r, *_ in records)]
     assert sorted(found["each"]) == sorted(expected)
-    assert {step for step, _, _ in found["_dead_letters"]} == {"adding"}
+    assert {step for step, *_ in found["_dead_letters"]} == {"adding"}
 
 
 def test_stateless_steps_leave_letters_of_shared_steps_to_the_other_query(queries: tuple[Query, ...]) -> None:
@@ -92,9 +95,24 @@ def test_stateless_steps_leave_letters_of_shared_steps_to_the_other_query(querie
 
 
 def test_letters_of_devices_go_to_their_table(queries: tuple[Query, ...]) -> None:
-    table = log_table([(Letter("readings", "no number", b"x"), 5, "split", 3)], Letter)
+    table = log_table([(Letter("readings", "not_a_record", "no number", b"x"), 5, "split", 3)], Letter)
     found = StageRun(queries[0], random.Random(1)).micro_batch([("_late", 1, table)], 0)
-    assert records_of(found["_late"]) == [("readings", "no number", b"x")]
+    assert records_of(found["_late"]) == [("readings", "not_a_record", "no number", b"x")]
+
+
+class WithoutCode(Record):
+    """A dead letter as release 0.2 sent it."""
+
+    step: str
+    reason: str
+    raw: bytes
+
+
+def test_letters_of_a_release_without_codes_get_one(queries: tuple[Query, ...]) -> None:
+    table = log_table([(WithoutCode("readings", "no number", b"x"), 5, "split", 3)], WithoutCode)
+    table = table.replace_schema_metadata({SCHEMA_KEY: derive(WithoutCode).to_json().encode()})
+    found = StageRun(queries[0], random.Random(1)).micro_batch([("_late", 1, table)], 0)
+    assert records_of(found["_late"]) == [("readings", "unknown", "no number", b"x")]
 
 
 def test_overtaken_rows_have_a_table_of_their_own_and_come_from_one_query(queries: tuple[Query, ...]) -> None:
@@ -107,11 +125,12 @@ def test_overtaken_rows_have_a_table_of_their_own_and_come_from_one_query(querie
     assert {sink: records_of(b) for sink, b in stateless.items()} == {"kept": [("a", 2.0)]}
     assert records_of(keyed["each"]) == [("a", 1, 2.0)]
     reason = "overtaken: the clock had passed it when it came into the log"
-    assert records_of(keyed["_overtaken"]) == [("readings", reason, b'{"sensor":"a","value":1.0}')]
+    raw = b'{"sensor":"a","value":1.0}'
+    assert records_of(keyed["_overtaken"]) == [("readings", "overtaken", reason, raw)]
 
 
 def test_rows_of_another_flow_are_refused(queries: tuple[Query, ...]) -> None:
-    table = log_table([(Letter("readings", "no number", b"x"), 5, "split", 3)], Letter)
+    table = log_table([(Letter("readings", "not_a_record", "no number", b"x"), 5, "split", 3)], Letter)
     with pytest.raises(LedgerError, match="the log holds step string"):
         StageRun(queries[0], random.Random(1)).micro_batch([("readings", 1, table)], 0)
 

@@ -82,7 +82,7 @@ def test_every_record_gives_once_what_it_gives_wherever_it_waited() -> None:
 
 
 def reasons(found: Mapping[str, Any]) -> list[str]:
-    return [reason for _, reason, _ in records_of(found["_dead_letters"])]
+    return [reason for _, _, reason, _ in records_of(found["_dead_letters"])]
 
 
 @pytest.mark.parametrize("labels", [(20,), (20, 21, 22)])

@@ -166,12 +166,16 @@ def test_rows_that_no_window_takes_pass_by_them() -> None:
     windows, sinks = through(query, log_table(records, Sample, overtaken), clock=1_000_500)
     assert [(row["start"], row["v0"]) for row in windows] == [(1_000_000, 1), (END_OF_TIME, 5)]
     assert windows[1]["ends"].year == 2200  # it leaves at the end of time, not after it
-    assert [(step, reason) for step, reason, _ in sorted(sinks["_dead_letters"])] == [
-        ("held", "its event time is more than 73,000 years from 1970, where no window can be told"),
-        ("samples", "its event time is before 1970, which its source rules out"),
+    assert [(step, code, reason) for step, code, reason, _ in sorted(sinks["_dead_letters"])] == [
+        (
+            "held",
+            "no_window",
+            "its event time is more than 73,000 years from 1970, where no window can be told",
+        ),
+        ("samples", "before_1970", "its event time is before 1970, which its source rules out"),
     ]
-    ((step, _, raw),) = sinks[OVERTAKEN]
-    assert (step, b'"d"' in raw) == ("samples", True)
+    ((step, code, _, raw),) = sinks[OVERTAKEN]
+    assert (step, code, b'"d"' in raw) == ("samples", "overtaken", True)
 
 
 @pytest.mark.parametrize(("clock", "leaves_us"), [(-(2**63), 1_000), (999, 1_000), (1_000, 2_000)])

@@ -62,7 +62,7 @@ def run_both(flow: Flow, numbers: list[int]) -> dict[str, list[tuple[Any, ...]]]
         ).items():
             if sink == "_dead_letters":
                 values = [v for b in batches for v in RowCodec(Letter).from_columns(b.fields)]
-                found.setdefault(sink, []).extend((v.step, v.reason, v.raw) for v in values)
+                found.setdefault(sink, []).extend((v.step, v.code, v.reason, v.raw) for v in values)
             else:
                 found.setdefault(sink, []).extend(records_of(batches))
     return found
@@ -82,8 +82,8 @@ def test_a_record_that_cannot_be_read_is_one_letter_of_its_channel() -> None:
     assert sorted(n for _, n, _ in found["plain"]) == [1, 2, 3]
     assert sorted(n for _, n, _ in found["kept"]) == [101, 102, 103]
     reason = "the record cannot be read: ValueError: thirteen"
-    assert [letter[:2] for letter in found["_dead_letters"]] == [("fussy", reason)] * 2
-    assert b'"n":13' in found["_dead_letters"][0][2]
+    assert [letter[:3] for letter in found["_dead_letters"]] == [("fussy", "unreadable", reason)] * 2
+    assert b'"n":13' in found["_dead_letters"][0][3]
 
 
 def test_a_record_that_a_function_has_spoilt_is_a_letter_of_the_step_that_handed_it_on() -> None:
@@ -95,4 +95,4 @@ def test_a_record_that_a_function_has_spoilt_is_a_letter_of_the_step_that_handed
     assert sorted(n for _, n, _ in found["plain"]) == [4, 6]
     assert sorted(n for _, n, _ in found["kept"]) == [104, 106]
     assert sorted(letter[0] for letter in found["_dead_letters"]) == ["by_key", "plain"]
-    assert all(letter[1].startswith("the record cannot be handed on: ") for letter in found["_dead_letters"])
+    assert {letter[1] for letter in found["_dead_letters"]} == {"unwritable"}

@@ -52,7 +52,7 @@ def test_tables_equal_plain_python_through_a_stop_a_lost_commit_and_a_lost_check
     assert_exact(cloud, records[:900])
 
     cloud.lose_the_last_commit()
-    letter = (Letter("readings", "prices.csv:7: no number", b"x"), 5, "device-0/readings", 7)
+    letter = (Letter("readings", "not_a_record", "prices.csv:7: no number", b"x"), 5, "device-0/readings", 7)
     cloud.writer.append("_dead_letters", [letter])
     assert [one.writer.repeated for one in cloud.run(again=True).values()] == [1, 1]
     assert len(cloud.table("dead_letters")) == 1 + sum(r[0].value in {0.0, 13.0} for r in records[:900])

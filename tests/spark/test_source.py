@@ -126,7 +126,7 @@ def test_the_clocks_are_those_of_the_last_entry(log: LogWriter) -> None:
 
 
 def test_channels_are_packed_apart_and_others_are_left_out(log: LogWriter) -> None:
-    letter = Letter("readings", "no number", b"x")
+    letter = Letter("readings", "not_a_record", "no number", b"x")
     for number in range(4):
         log.append("readings", records(30, number * 30), rows_per_entry=10)
         log.append("_late", [(letter, 5, "split", number)])

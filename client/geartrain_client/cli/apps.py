@@ -108,7 +108,7 @@ def _said(app: AppInfo) -> list[str]:
     """What an app lacks, a line each: what was not taken in, what nobody reads, what it waits for."""
     return [
         *(
-            f"state refused: {one.cells:,} keys of step {one.step}: {one.reason}; see gear deadletters ls"
+            f"{one.cells:,} keys of step {one.step}: {one.reason}; see gear deadletters ls"
             for one in app.refused_state or ()
         ),
         *(

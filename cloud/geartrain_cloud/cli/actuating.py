@@ -16,6 +16,7 @@ from geartrain.errors import USER_ERRORS, GeartrainError, StepError
 from geartrain.graph.conform import describe, raw_form
 from geartrain.ports import Clock
 from geartrain.records.batch import DeadLetter
+from geartrain.records.codes import Code
 from geartrain.runtime.fragment import Output
 
 _PAUSES_DOUBLED = 5
@@ -49,7 +50,9 @@ class Actuating:
                     reason = await self._act(actuator, value, at)
                     if reason:
                         origin, time = batch.origin(row), batch.times[row]
-                        self._reject(DeadLetter(step, origin, time, reason, raw_form(value)))
+                        self._reject(
+                            DeadLetter(step, origin, time, Code.NOT_DELIVERED, reason, raw_form(value))
+                        )
                     index += 1
 
     async def _act(self, actuator: Actuator[Any], value: Any, at: Delivery) -> str:

@@ -29,7 +29,7 @@ from geartrain.runtime.local import Progress
 from geartrain.schema import ColumnBatch, Field, FieldType, Schema
 from geartrain.schema.upgrading import Upgrading
 from geartrain_client.cli.fetching import META_FILE, RECORDS_FILE, FetchedMeta
-from geartrain_cloud.spark.chains import OVERTAKEN_REASON
+from geartrain_cloud.spark.chains import OVERTAKEN_BY_CLOCK
 from geartrain_cloud.spark.followed import Followed
 from geartrain_cloud.spark.rows import Reject, decoded
 from geartrain_cloud.spark.upgrading import upgraded
@@ -152,7 +152,7 @@ class FetchedRun:
         self._steps.note_owners(channel, columns, devices)
         if overtaken and channel in self._timely:
             letters = [
-                DeadLetter(channel, batch.origin(row), batch.times[row], OVERTAKEN_REASON, raw_form(value))
+                DeadLetter(channel, batch.origin(row), batch.times[row], *OVERTAKEN_BY_CLOCK, raw_form(value))
                 for row, value in enumerate(batch.values)
             ]
             output.add(OVERTAKEN, to_batch(letters))

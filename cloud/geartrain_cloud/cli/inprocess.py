@@ -38,6 +38,7 @@ from geartrain.operators.sink import SinkOperator
 from geartrain.operators.source import SourceOperator
 from geartrain.ports import Clock
 from geartrain.records.batch import Batch, DeadLetter
+from geartrain.records.codes import Code
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME, format_time
 from geartrain.records.letters import Letter
 from geartrain.runtime.fragment import Output
@@ -63,6 +64,8 @@ REASONS_KEPT = 5
 """Dead letters of each step whose reasons are in the result."""
 _QUERY = "run"
 _RECORD_CHARS = 200
+_OF_RECORDS = frozenset({Code.MISTIMED, Code.BEFORE_1970, Code.IN_FUTURE, Code.WRONG_TYPE, Code.TOO_LARGE})
+"""What is refused of a source's records, and not by the source, which names the row itself."""
 
 
 @dataclass(slots=True)
@@ -397,8 +400,8 @@ class _Letters:
                     refused.reasons.append(self._reason(batch, row, letter))
 
     def _reason(self, batch: Batch, row: int, letter: Letter) -> str:
-        """A source of files names the line in its reason; other rows and records are named here."""
-        if letter.step in self._sources and ", line " in letter.reason:
+        """A source names the row in the reason that it gives; other records are named here."""
+        if letter.step in self._sources and letter.code not in _OF_RECORDS:
             return letter.reason
         origin, raw = batch.origin(row), letter.raw.decode(errors="backslashreplace")
         shown = raw if len(raw) <= _RECORD_CHARS else f"{raw[:_RECORD_CHARS]}…"

@@ -43,7 +43,7 @@ def list_letters(at: Inspected, limit: int, *, as_json: bool) -> None:
     if as_json:
         print_json(shown)
         return
-    heads = ["id", "device", "step", "event_time", "state", "reason"]
+    heads = ["id", "device", "step", "event_time", "state", "code", "reason"]
     out = results()
     out.print(table_of("", heads, [[str(one[head] or "") for head in heads] for one in shown]))
     if count > len(shown):

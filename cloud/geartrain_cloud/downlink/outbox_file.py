@@ -13,12 +13,15 @@ from pathlib import Path
 
 from geartrain.adapters.layouts import refuse_later
 from geartrain.adapters.sqlite import open_to_write, transaction, translated
+from geartrain.records.codes import Code
 from geartrain.wire.digest import FIRST_DIGEST
 from geartrain_cloud.downlink.errors import OutboxError
 from geartrain_cloud.downlink.store import Lane, OutBatch
 
-FORMAT = 1
+FORMAT = 2
 """Stored as `user_version`."""
+_WITHOUT_CODES = 1
+"""The format of release 0.2, where `returned` had no column `code`."""
 APPLICATION_ID = 0x47454F42
 """`GEOB`: tells an outbox from any other SQLite file."""
 
@@ -43,7 +46,7 @@ CREATE TABLE batches (
 ) WITHOUT ROWID;
 CREATE TABLE returned (
     query TEXT NOT NULL, batch_id INTEGER NOT NULL, channel TEXT NOT NULL, reason TEXT NOT NULL,
-    packed BLOB NOT NULL
+    packed BLOB NOT NULL, code TEXT NOT NULL
 );
 CREATE TABLE counters (name TEXT PRIMARY KEY, total INTEGER NOT NULL);
 """
@@ -84,6 +87,9 @@ def _prepare(database: sqlite3.Connection, path: Path, flow: str) -> None:
     if application != APPLICATION_ID:
         raise OutboxError(f"the file {path} is no outbox: give it another path")
     refuse_later(f"the outbox {path}", version, FORMAT, OutboxError)
+    if version == _WITHOUT_CODES:
+        database.execute(f"ALTER TABLE returned ADD COLUMN code TEXT NOT NULL DEFAULT '{Code.UNKNOWN}'")
+        database.execute(f"PRAGMA user_version = {FORMAT}")
     (owner,) = database.execute("SELECT flow FROM outbox").fetchone()
     if owner != flow:
         raise OutboxError(f"the outbox {path} is of flow {owner!r}, not of {flow!r}: give each its own")

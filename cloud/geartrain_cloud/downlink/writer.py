@@ -21,6 +21,7 @@ from geartrain.graph.conform import describe
 from geartrain.graph.graph import GIVEN
 from geartrain.operators.deal import Deal
 from geartrain.ports import Randomness
+from geartrain.records.codes import Code, Refusal, code_of
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.schema import ColumnBatch, RowCodec, Schema
 from geartrain.wire.envelope import EPOCH_BYTES
@@ -44,6 +45,9 @@ LANE_BYTES_MAX = 64 << 20
 """Bytes that wait for one device, beyond which its rows are refused."""
 TICKS_MAX = 64
 """Batches that wait for one device, beyond which none is added that only lets time pass."""
+_INSERT_RETURNED = (
+    "INSERT INTO returned (query, batch_id, channel, code, reason, packed) VALUES (?, ?, ?, ?, ?, ?)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +101,15 @@ class NamedChannel:
         return ColumnBatch(rows.fields[:-1], rows.times, rows.names, rows.numbers, rows.paths)
 
 
-def unsendable(channel: DownChannel | NamedChannel, rows: ColumnBatch) -> dict[int, str]:
+def unsendable(channel: DownChannel | NamedChannel, rows: ColumnBatch) -> dict[int, Refusal]:
     """The rows that name no device, or are too large to be sent, and why: what depends on the row alone."""
-    refused = dict[int, str]()
+    refused = dict[int, Refusal]()
     for row, name in enumerate(channel.names(rows)):
         if isinstance(name, BaseException):
-            refused[row] = describe(name)
+            code = Code.NO_DEVICE if isinstance(name, OutboxError) else code_of(name)
+            refused[row] = Refusal(code, describe(name))
     for row in _too_large(channel.schema, channel.plain(rows)):
-        refused.setdefault(row, "this record is too large to be sent to a device")
+        refused.setdefault(row, Refusal(Code.TOO_LARGE, "this record is too large to be sent to a device"))
     return refused
 
 
@@ -170,7 +175,7 @@ class OutboxWriter:
         found = self._database.execute(select, (query,)).fetchone()
         return None if found is None else Mark(found[0], found[1], json.loads(found[2]))
 
-    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, Refusal]:
         """The rows that name no device, or cannot be sent: what depends on the row alone."""
         return unsendable(self._channels[sink_id], rows)
 
@@ -189,26 +194,26 @@ class OutboxWriter:
                 for device in sorted(known):
                     self._put(device, dealt.get(device, []), marks)
                 self._database.execute("DELETE FROM returned WHERE query = ?", (query,))
-                values = [(query, batch_id, sink, reason, pack(part)) for sink, reason, part in back]
-                self._database.executemany("INSERT INTO returned VALUES (?, ?, ?, ?, ?)", values)
+                values = [(query, batch_id, sink, *refusal, pack(part)) for sink, refusal, part in back]
+                self._database.executemany(_INSERT_RETURNED, values)
                 where = (query, held.checkpoint, batch_id, ends)
                 self._database.execute("INSERT OR REPLACE INTO queries VALUES (?, ?, ?, ?)", where)
 
-    def returned(self, query: str, batch_id: int) -> Sequence[tuple[str, str, ColumnBatch]]:
-        """(channel, reason, rows) that went to no device when this micro-batch was written: none is assigned,
-        or its lane is full. The same however often it is asked, until the next one is written.
+    def returned(self, query: str, batch_id: int) -> Sequence[tuple[str, Refusal, ColumnBatch]]:
+        """(channel, refusal, rows) that went to no device when this micro-batch was written: none is
+        assigned, or its lane is full. The same however often it is asked, until the next one is written.
         """
         with self._lock, outbox_errors(self._path):
-            select = "SELECT channel, reason, packed FROM returned WHERE query = ? AND batch_id = ?"
+            select = "SELECT channel, code, reason, packed FROM returned WHERE query = ? AND batch_id = ?"
             found = self._database.execute(select, (query, batch_id)).fetchall()
-        return [(channel, reason, unpack(packed)) for channel, reason, packed in found]
+        return [(channel, Refusal(code, reason), unpack(packed)) for channel, code, reason, packed in found]
 
     def _dealt(
         self, rows: Rows, known: frozenset[str]
-    ) -> tuple[dict[str, list[Part]], list[tuple[str, str, ColumnBatch]]]:
+    ) -> tuple[dict[str, list[Part]], list[tuple[str, Refusal, ColumnBatch]]]:
         """The parts for each device, channel by channel, and the rows that go to none, with the reasons."""
         dealt: dict[str, list[Part]] = {}
-        back: list[tuple[str, str, ColumnBatch]] = []
+        back: list[tuple[str, Refusal, ColumnBatch]] = []
         full = self._full()
         for sink, batches in rows.items():
             channel, by_device = self._channels[sink], dict[str, list[ColumnBatch]]()
@@ -222,22 +227,27 @@ class OutboxWriter:
                     by_device.setdefault(device, []).append(channel.plain(take_rows(batch, chosen)))
             for device, several in by_device.items():
                 why = self._why_not(device, known, full)
-                if why:
+                if why is not None:
                     back.append((sink, why, _joined(several)))
                 else:
                     parts = parts_of(sink, channel.schema, _joined(several))
                     dealt.setdefault(device, []).extend(parts)
         return dealt, back
 
-    def _why_not(self, device: str, known: frozenset[str], full: frozenset[str]) -> str:
-        """Why rows cannot go to a device, "" where they can."""
+    def _why_not(self, device: str, known: frozenset[str], full: frozenset[str]) -> Refusal | None:
+        """Why rows cannot go to a device, None where they can."""
         if device not in known:
-            return (
-                f"no device {device!r} is assigned to flow {self._flow}: mend what device= says, or assign it"
+            return Refusal(
+                Code.NO_DEVICE,
+                f"no device {device!r} is assigned to flow {self._flow}: mend what device= says, or "
+                "assign it",
             )
         if device in full:
-            return f"device {device!r} does not ack what waits for it, {self._lane_bytes_max} bytes at most"
-        return ""
+            return Refusal(
+                Code.DEVICE_FULL,
+                f"device {device!r} does not ack what waits for it, {self._lane_bytes_max} bytes at most",
+            )
+        return None
 
     def _full(self) -> frozenset[str]:
         query = "SELECT device FROM lanes WHERE held_bytes >= ?"

@@ -22,8 +22,8 @@ from geartrain.adapters.files import fsync_path, make_private_folder, write_dura
 from geartrain.errors import GeartrainError
 from geartrain.graph.graph import DEAD_LETTERS
 from geartrain.printable import printable
+from geartrain.records.codes import Code
 from geartrain.schema import ColumnBatch
-from geartrain.schema.upgrading import GIVEN_UP
 from geartrain_cloud.hosting.errors import NotYetError
 from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.sinks.layout import Layout
@@ -157,7 +157,7 @@ class FlowStore:
             return
         letters = rows.get(DEAD_LETTERS, [])
         newest = next(
-            (f"step {b.fields[0][-1]!r}: {b.fields[1][-1]}" for b in reversed(letters) if len(b)), ""
+            (f"step {b.fields[0][-1]!r}: {b.fields[2][-1]}" for b in reversed(letters) if len(b)), ""
         )
         if self._breaker is None:
             return
@@ -225,4 +225,4 @@ class FlowStore:
 
 def _asked_for(letters: ColumnBatch) -> int:
     """How many are of records that an update has given up."""
-    return sum(reason.startswith(GIVEN_UP) for reason in letters.fields[1])
+    return letters.fields[1].count(Code.GIVEN_UP)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from geartrain.adapters.system import SystemRandomness
 from geartrain.declarations.sink import Sink
+from geartrain.records.codes import Refusal
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.downlink.writer import NamedChannel, OutboxWriter, unsendable
 from geartrain_cloud.hosting.flow_log import FlowLog
@@ -36,7 +37,7 @@ class SilentOutbox:
     def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
         """Nothing is bound."""
 
-    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, Refusal]:
         """The rows that name no device, or cannot be sent."""
         return unsendable(self._channels[sink_id], rows)
 

@@ -17,7 +17,9 @@ from geartrain.adapters.configuration import read_toml
 from geartrain.adapters.tls import Broker, parse_broker
 from geartrain.errors import ConfigError, WireError
 from geartrain.graph.graph import CHANNEL_ID, CLAIMS, DEAD_LETTERS, LATE, STATE
-from geartrain.schema import Schema
+from geartrain.records.letters import Letter
+from geartrain.schema import Schema, derive
+from geartrain.schema.upgrading import former_schemas
 from geartrain.wire.topics import BUCKETS, check_name
 from geartrain_cloud.log.part import buckets_of
 from geartrain_cloud.log.retention import Retention
@@ -25,6 +27,8 @@ from geartrain_cloud.ports import NO_SOURCE
 
 SYSTEM_CHANNELS = (DEAD_LETTERS, LATE)
 """Channels that every flow has, below all its sources, and that every device feeds."""
+FORMER_LETTERS = {one.schema_id: one for one in former_schemas(Letter)}
+"""By its id each schema that those channels have where an agent of a former release sends them."""
 
 TIMELESS_CHANNELS = (*SYSTEM_CHANNELS, STATE, CLAIMS)
 """Channels whose rows may lie anywhere in time, so that no clock has passed them."""
@@ -71,7 +75,9 @@ class FlowConfig:
         return FlowConfig(devices, sources, above, **membership)
 
     def takes(self, channel: str, schema_id: str) -> bool:
-        """Whether somebody has named the schema of this id for a channel."""
+        """Whether somebody has named the schema of this id for a channel; those of letters are known."""
+        if channel in SYSTEM_CHANNELS:
+            return schema_id == derive(Letter).schema_id or schema_id in FORMER_LETTERS
         return schema_id == self.schemas.get(channel) or schema_id in self.former.get(channel, {})
 
     def sources_of(self, device: str) -> list[str]:

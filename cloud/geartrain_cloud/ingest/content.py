@@ -23,7 +23,7 @@ from geartrain.wire.codec import decode_gap, decode_schemas
 from geartrain.wire.crossing import decode_crossing
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain.wire.limits import LIMITS
-from geartrain_cloud.ingest.config import TIMELESS_CHANNELS, FlowConfig
+from geartrain_cloud.ingest.config import FORMER_LETTERS, SYSTEM_CHANNELS, TIMELESS_CHANNELS, FlowConfig
 from geartrain_cloud.ingest.counters import BYTES_PREFIX, DROPPED_PREFIX, ROWS_PREFIX, Counter, Counters
 from geartrain_cloud.ingest.domains import Domains
 from geartrain_cloud.ingest.group import Group, Partition, Place
@@ -91,7 +91,8 @@ class Content:
     def _schema(self, flow: str, channel: str, schema_id: str) -> Schema | None:
         """The schema of this id that a channel has; None while nobody has told it."""
         found = self._schemas.get((flow, channel), {}).get(schema_id)
-        return found or self._flows[flow].former.get(channel, {}).get(schema_id)
+        former = FORMER_LETTERS if channel in SYSTEM_CHANNELS else self._flows[flow].former.get(channel, {})
+        return found or former.get(schema_id)
 
     def stranger(self, stream: DeviceStream, arrival: Arrival) -> tuple[str, str] | None:
         """A channel of a batch that is another in the flow that ingest was told of, and why."""

@@ -128,6 +128,7 @@ def _letter(found: LoggedLetter | TableLetter) -> dict[str, Any]:
             "step": found.step,
             "event_time": time_text(found.event_time) if found.event_time else None,
             "state": "in the tables",
+            "code": found.code,
             "reason": found.reason,
         }
     return {
@@ -137,5 +138,6 @@ def _letter(found: LoggedLetter | TableLetter) -> dict[str, Any]:
         "step": found.letter.step,
         "event_time": time_text(found.event_time),
         "state": "resubmitted" if found.resubmitted else "in the log",
+        "code": found.letter.code,
         "reason": found.letter.reason,
     }

@@ -14,9 +14,9 @@ from geartrain.adapters.sqlite import open_to_read, translated
 from geartrain_cloud.inspecting.places import run_folder
 from geartrain_cloud.platform.runs import served_run, tables_of_run
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, TableError
+from geartrain_cloud.sinks.refused_state import TABLE, code_column
 from geartrain_cloud.sinks.tables import table_names
 
-TABLE = "dead_letters"
 _BUSY_S = 30.0
 
 
@@ -28,6 +28,7 @@ class TableLetter:
 
     flow: str
     step: str
+    code: str
     reason: str
     raw: bytes
     event_time: int
@@ -57,14 +58,15 @@ def letters_in_tables(state: Path) -> list[TableLetter]:
 def _letters_in(flow: str, path: Path) -> list[TableLetter]:
     if not path.is_file() or TABLE not in table_names(path):
         return []
-    columns = ", ".join(("step", "reason", "raw", *ORDER_COLUMNS))
     by_number = ", ".join((*ORDER_COLUMNS[1:], "step"))
-    query = f"SELECT {columns} FROM {TABLE} ORDER BY {by_number}"  # noqa: S608
     with (
         translated(TableError, f"the file of tables {path}"),
         closing(open_to_read(path, busy_s=_BUSY_S)) as tables,
     ):
+        columns = ", ".join(("step", code_column(tables), "reason", "raw", *ORDER_COLUMNS))
+        query = f"SELECT {columns} FROM {TABLE} ORDER BY {by_number}"  # noqa: S608
         rows = tables.execute(query).fetchall()
     return [
-        TableLetter(flow, step, reason, raw, time, tuple(origin)) for step, reason, raw, time, *origin in rows
+        TableLetter(flow, step, code, reason, raw, time, tuple(origin))
+        for step, code, reason, raw, time, *origin in rows
     ]

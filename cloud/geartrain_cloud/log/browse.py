@@ -15,6 +15,7 @@ from geartrain.graph.graph import DEAD_LETTERS
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.records.letters import Letter
 from geartrain.schema import RowCodec
+from geartrain.schema.upgrading import Upgrading
 from geartrain_cloud.errors import AbsentError
 from geartrain_cloud.log.opening import ledger_of
 from geartrain_cloud.log.reader import LogReader
@@ -30,7 +31,7 @@ from geartrain_cloud.log.tables import (
 )
 from geartrain_cloud.ports import AckCursor, Entry, QuarantinedBatch
 
-_LETTERS = RowCodec(Letter)
+_LETTERS = Upgrading(Letter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,7 @@ def quarantined(folder: Path, number: int | None = None) -> list[HeldBatch]:
 def letters(folder: Path, flow: str | None = None) -> Iterator[LoggedLetter]:
     """The dead letters in the log, in its order; raises `LedgerError`."""
     from geartrain_cloud.log.arrow import from_table  # pyarrow, which the rest here does without
+    from geartrain_cloud.log.segment import schema_of
 
     reader = LogReader(folder)
     query = SELECT_ENTRIES + "WHERE channel = ? AND segment <> '' AND (? IS NULL OR flow = ?) "
@@ -183,17 +185,18 @@ def letters(folder: Path, flow: str | None = None) -> Iterator[LoggedLetter]:
         ).fetchall()
         done = read_resubmitted(ledger)
     for entry in map(read_entry, found):
-        schema = reader.schema(entry.flow, DEAD_LETTERS)
-        if schema is None or schema.schema_id != _LETTERS.schema.schema_id:
+        table = reader.table(entry)
+        schema = schema_of(table) or reader.schema(entry.flow, DEAD_LETTERS)
+        codec = None if schema is None else _LETTERS.codec_of(schema)
+        if not isinstance(codec, RowCodec):
             raise LedgerError(
                 f"the dead letters of {entry.flow} are of another layout: use the release that wrote them"
             )
-        table = reader.table(entry)
         try:
-            rows = from_table(schema, table)
+            rows = from_table(codec.schema, table)
         except SchemaError as error:
             raise LedgerError(f"entry {entry.number} of {entry.flow}/{DEAD_LETTERS}: {error}") from None
-        for row, letter in enumerate(_LETTERS.from_columns(rows.fields)):
+        for row, letter in enumerate(map(_LETTERS.upgraded, codec.from_columns(rows.fields))):
             path = rows.paths[row] if rows.paths is not None else b""
             place = (entry.flow, entry.partition, entry.number, row)
             origin = (rows.names[row], rows.numbers[row], path)

@@ -1089,7 +1089,9 @@ class QuarantinedBatch(Quarantined, frozen=True, kw_only=True):
 
 
 class LetterItem(_Answer, frozen=True):
-    """A record that could not be processed, and why. device: empty for a step in the data centre."""
+    """A record that could not be processed, and why. device: empty for a step in the data centre; code: what
+    kind of refusal it is, for programs; reason: for people.
+    """
 
     id: str
     device: str
@@ -1097,6 +1099,7 @@ class LetterItem(_Answer, frozen=True):
     step: str
     event_time: str | None
     state: str
+    code: str
     reason: str
 
 

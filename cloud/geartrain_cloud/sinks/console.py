@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from geartrain.declarations.cloud_sink import ConsoleSink
 from geartrain.declarations.sink import Sink
+from geartrain.records.codes import Refusal
 from geartrain.records.event_time import format_time
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.rows import plain_rows
@@ -32,7 +33,7 @@ class Console:
     def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
         """Nothing is kept here."""
 
-    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, Refusal]:
         """Every record can be printed."""
         return {}
 

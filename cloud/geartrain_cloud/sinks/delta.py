@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from geartrain.adapters.files import fsync_path, make_private_folder, write_durable
 from geartrain.declarations.cloud_sink import DeltaTable
 from geartrain.declarations.sink import Sink
+from geartrain.records.codes import Refusal
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.binding import Mark
 from geartrain_cloud.sinks.evolution import Evolution
@@ -114,7 +115,7 @@ class DeltaTables(MarkedStore[Path]):
         table = self._tables[place]
         table.commit(query, mark, [batch for batch in rows.get(table.sink, ()) if len(batch)])
 
-    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, Refusal]:
         """A Delta table holds every record."""
         return {}
 

@@ -26,6 +26,7 @@ from geartrain.adapters.kafka_properties import client_properties, refused_user
 from geartrain.declarations.cloud_sink import KafkaSink
 from geartrain.declarations.sink import Sink
 from geartrain.errors import ConfigError
+from geartrain.records.codes import Code, Refusal
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.binding import Mark
 from geartrain_cloud.sinks.evolution import Evolution
@@ -132,13 +133,15 @@ class KafkaTopics(MarkedStore[Way]):
     def _put(self, place: Way, query: str, mark: Mark, rows: Rows) -> None:
         self._clusters[place].write(query, mark, self._messages(rows, place))
 
-    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, Refusal]:
         """The rows whose message is too large."""
         sink, schema, way = self._sinks[sink_id]
         limit = int(dict(way.properties).get("message.max.bytes", BYTES_MAX))
         sizes = (len(said.value) + len(said.key or b"") for said in _messages(sink, schema, rows))
         return {
-            row: f"its message takes {size} bytes, and Kafka takes {limit} (message.max.bytes)"
+            row: Refusal(
+                Code.TOO_LARGE, f"its message takes {size} bytes, and Kafka takes {limit} (message.max.bytes)"
+            )
             for row, size in enumerate(sizes)
             if size > limit - _OVERHEAD_BYTES
         }

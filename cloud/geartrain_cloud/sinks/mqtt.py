@@ -23,6 +23,7 @@ from geartrain.concurrency.client_id import ID_BYTES, client_id
 from geartrain.declarations.cloud_sink import MqttSink
 from geartrain.declarations.sink import Sink
 from geartrain.errors import ConfigError, NetError
+from geartrain.records.codes import Refusal
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.rows import message_rows
@@ -77,7 +78,7 @@ class MqttTopics:
     def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
         """Nothing is kept here."""
 
-    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, Refusal]:
         """Every record can be published."""
         return {}
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from geartrain.declarations.sink import Table
+from geartrain.records.codes import Refusal
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks import tables
 from geartrain_cloud.sinks.evolution import Evolution
@@ -43,7 +44,7 @@ class OwnTables(Protocol):
         """Bind a query to its checkpoint; refused where they do not belong together."""
         ...
 
-    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, Refusal]:
         """The rows that cannot be kept, and why."""
         ...
 

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from geartrain.adapters.files import make_private_folder, write_durable
 from geartrain.declarations.cloud_sink import ParquetTable
 from geartrain.declarations.sink import Sink
+from geartrain.records.codes import Refusal
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.binding import Binding, Mark
 from geartrain_cloud.sinks.evolution import Evolution, evolution
@@ -196,7 +197,7 @@ class ParquetTables:
         except OSError as error:
             raise _failed(dataset, error) from error
 
-    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, Refusal]:
         """Parquet holds every record."""
         return {}
 

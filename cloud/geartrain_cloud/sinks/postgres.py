@@ -22,6 +22,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from geartrain.adapters.sqlite import Fault
 from geartrain.declarations.cloud_sink import PostgresTable
 from geartrain.declarations.sink import Sink
+from geartrain.records.codes import Refusal
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks import postgres_catalog as catalog
 from geartrain_cloud.sinks.binding import NOTHING, Binding, Mark
@@ -161,7 +162,7 @@ class PostgresTables:
             (self._flow, query, checkpoint, batch_id, json.dumps(dict(positions), sort_keys=True)),
         )
 
-    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, Refusal]:
         """Rows with a text that PostgreSQL cannot hold."""
         return not_kept(self._layouts[sink_id][1].schema, rows)
 

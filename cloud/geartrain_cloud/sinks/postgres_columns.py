@@ -16,6 +16,7 @@ import msgspec
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
+from geartrain.records.codes import Code, Refusal
 from geartrain.records.event_time import to_datetime
 from geartrain.schema import ColumnBatch, Field, FieldType, Note, Schema
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, Layout
@@ -56,17 +57,18 @@ def _moment(time_us: int | None) -> datetime | None:
     return None if time_us is None else to_datetime(time_us)
 
 
-def not_kept(schema: Schema, rows: ColumnBatch) -> Mapping[int, str]:
+def not_kept(schema: Schema, rows: ColumnBatch) -> Mapping[int, Refusal]:
     """The rows with a text that PostgreSQL cannot hold, and why."""
-    found: dict[int, str] = {}
+    found: dict[int, Refusal] = {}
     for field, column in zip(schema.fields, rows.fields, strict=True):
-        why = f"PostgreSQL cannot hold the NUL character in field {field.name}"
+        reason = f"PostgreSQL cannot hold the NUL character in field {field.name}"
+        why = Refusal(Code.NOT_STORABLE, reason)
         if field.logical.startswith("nested("):
             read = value_reader(field)
             found |= {row: why for row, v in enumerate(column) if v is not None and _has_nul(read(v))}
         elif field.type is FieldType.STR:
             found |= {row: why for row, v in enumerate(column) if v is not None and "\0" in v}
-    why = "PostgreSQL cannot hold the NUL character in the name of its split"
+    why = Refusal(Code.NOT_STORABLE, "PostgreSQL cannot hold the NUL character in the name of its split")
     return found | {row: why for row, name in enumerate(rows.names) if "\0" in name}
 
 

@@ -85,6 +85,7 @@ def refused_state(dsn: str, schema: str) -> Refused:
         with link.transaction() as db:
             if db.execute("SELECT to_regclass(%s)", (TABLE,)).fetchone() == (None,):
                 return []
-            return [(str(step), str(reason), int(count)) for step, reason, count in db.execute(QUERY)]
+            found = db.execute(QUERY.format("code"))
+            return [(str(step), str(reason), int(count)) for step, reason, count in found]
     finally:
         link.close()

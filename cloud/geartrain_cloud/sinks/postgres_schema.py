@@ -22,6 +22,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from geartrain.adapters.layouts import refuse_later
 from geartrain.adapters.sqlite import Fault
 from geartrain.declarations.sink import Table
+from geartrain.records.codes import Code, Refusal
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.binding import Binding
 from geartrain_cloud.sinks.evolution import Evolution, evolutions, moved_sinks, unwritten
@@ -30,8 +31,10 @@ from geartrain_cloud.sinks.postgres_columns import comments_of, converter, creat
 from geartrain_cloud.sinks.postgres_evolution import alter
 from geartrain_cloud.sinks.sqlite import QueryProgress
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 """Of the schema's own tables."""
+_WITHOUT_CODES = 1
+"""The layout in which the tables of dead letters had no column `code`."""
 NAME_BYTES_MAX = 63
 """A longer name is cut by PostgreSQL, without a word."""
 WRITTEN = "_row"
@@ -163,6 +166,18 @@ class PostgresSchema:
                 db.execute(sql.SQL(statement))
             db.execute("INSERT INTO _owner VALUES (%s, %s)", (owner, LAYOUT_VERSION))
         check_owner(db, self._link, owner)
+        older = db.execute(
+            "UPDATE _owner SET layout = %s WHERE layout = %s RETURNING 1", (LAYOUT_VERSION, _WITHOUT_CODES)
+        )
+        if older.fetchone():
+            for layout in system_layouts():
+                db.execute(
+                    sql.SQL("ALTER TABLE {} ADD COLUMN code text NOT NULL DEFAULT {}").format(
+                        sql.Identifier(layout.table.name), sql.Literal(str(Code.UNKNOWN))
+                    )
+                )
+                noted = layout.schema.to_json(noted=True)
+                db.execute("UPDATE _sinks SET schema = %s WHERE name = %s", (noted, layout.table.name))
 
     @property
     def place(self) -> str:
@@ -234,7 +249,7 @@ class PostgresSchema:
     def _binding(self, query: str) -> Binding:
         return Binding(f"query {query!r}", self._link.place, "database")
 
-    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, Refusal]:
         """Rows with a text that PostgreSQL cannot hold; of the system's own tables such texts are changed."""
         return {} if sink_id in SYSTEM_TABLES else not_kept(self._layouts[sink_id].schema, rows)
 

@@ -6,11 +6,12 @@ answer is bounded, whatever the letters hold.
 
 from __future__ import annotations
 
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 from geartrain.adapters.sqlite import open_to_read, translated
-from geartrain.state.moving import NOT_TAKEN_IN
+from geartrain.records.codes import Code
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.retention import BUSY_S
 from geartrain_cloud.sinks.tables import table_names
@@ -18,14 +19,19 @@ from geartrain_cloud.sinks.tables import table_names
 TABLE = "dead_letters"
 REASONS_MAX = 10
 """Reasons that are told, those of most cells first."""
-QUERY = (
-    f"SELECT step, substr(reason, {len(NOT_TAKEN_IN) + 1}), count(*) FROM {TABLE} "  # noqa: S608 - ours
-    f"WHERE substr(reason, 1, {len(NOT_TAKEN_IN)}) = '{NOT_TAKEN_IN}' "
+QUERY = (  # with a place for the column of codes
+    f"SELECT step, reason, count(*) FROM {TABLE} WHERE {{}} = '{Code.STATE_NOT_TAKEN}' "  # noqa: S608 - ours
     f"GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {REASONS_MAX}"
 )
 
 Refused = list[tuple[str, str, int]]
 """By step and reason, how many cells."""
+
+
+def code_column(tables: sqlite3.Connection) -> str:
+    """What to read as the code of a dead letter. Tables of layout 2 lack it until a writer opens them."""
+    held = {name for _, name, *_ in tables.execute(f"PRAGMA table_info({TABLE})")}
+    return "code" if "code" in held else f"'{Code.UNKNOWN}'"
 
 
 def refused_state(path: Path) -> Refused:
@@ -36,4 +42,5 @@ def refused_state(path: Path) -> Refused:
         translated(TableError, f"the file of tables {path}"),
         closing(open_to_read(path, busy_s=BUSY_S)) as file,
     ):
-        return [(str(step), str(reason), int(count)) for step, reason, count in file.execute(QUERY)]
+        query = QUERY.format(code_column(file))
+        return [(str(step), str(reason), int(count)) for step, reason, count in file.execute(query)]

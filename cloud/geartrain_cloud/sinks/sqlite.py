@@ -20,15 +20,18 @@ from pathlib import Path
 from geartrain.adapters.layouts import refuse_later
 from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain.declarations.sink import Table
+from geartrain.records.codes import Refusal
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.binding import Binding, Mark
 from geartrain_cloud.sinks.evolution import Evolution, evolutions
 from geartrain_cloud.sinks.layout import Layout, TableError, quoted, system_layouts
+from geartrain_cloud.sinks.sqlite_evolution import add_codes, evolve, held_layouts, note_again
 from geartrain_cloud.sinks.sqlite_evolution import declare as note_made
-from geartrain_cloud.sinks.sqlite_evolution import evolve, held_layouts, note_again
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 """Of the file's own tables; kept in SQLite's `user_version`."""
+_WITHOUT_CODES = 2
+"""The layout in which the tables of dead letters had no column `code`."""
 
 BUSY_S = 30.0
 """How long a write waits for whoever else writes the file, where nothing else is said."""
@@ -82,11 +85,13 @@ class SqliteTables:
         with self._transaction():
             version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
             refuse_later(f"the file of tables {self.path}", version, LAYOUT_VERSION, TableError)
-            if version not in {0, LAYOUT_VERSION}:
+            if version not in {0, _WITHOUT_CODES, LAYOUT_VERSION}:
                 raise TableError(
                     f"the tables at {self.path} have layout {version}, this program writes {LAYOUT_VERSION}: "
                     "use another file"
                 )
+            if version == _WITHOUT_CODES:
+                add_codes(self._db)
             for statement in (_SINKS, _QUERIES):
                 self._db.execute(statement)
             self._db.execute(f"PRAGMA user_version = {LAYOUT_VERSION}")
@@ -155,7 +160,7 @@ class SqliteTables:
     def _binding(self, query: str) -> Binding:
         return Binding(f"query {query!r}", str(self.path), "file")
 
-    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, Refusal]:
         """No rows: SQLite holds every value of a record."""
         return {}
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from geartrain.declarations.sink import Sink, Table
 from geartrain.graph.graph import DEAD_LETTERS
+from geartrain.records.codes import Refusal
 from geartrain.records.letters import RAW_BYTES_MAX
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.evolution import Evolution
@@ -42,7 +43,7 @@ class Store(Protocol):
         """Bind a query to its checkpoint; raises `TableError` where they do not belong together."""
         ...
 
-    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, Refusal]:
         """The rows that it cannot take, and why."""
         ...
 
@@ -99,8 +100,8 @@ class Evolving(Protocol):
 class Returning(Protocol):
     """A store that may find out only while it writes that it cannot take a row."""
 
-    def returned(self, query: str, batch_id: int) -> Sequence[tuple[str, str, ColumnBatch]]:
-        """(sink, reason, rows) that it did not take of a micro-batch that it holds, always the same."""
+    def returned(self, query: str, batch_id: int) -> Sequence[tuple[str, Refusal, ColumnBatch]]:
+        """(sink, refusal, rows) that it did not take of a micro-batch that it holds, always the same."""
         ...
 
 
@@ -222,8 +223,8 @@ class Tables:
 
     def _take_back(self, store: Store, query: str, batch_id: int, own: dict[str, list[ColumnBatch]]) -> None:
         """Have what a store did not take of a micro-batch be dead letters of the flow's own file."""
-        for sink, reason, batch in store.returned(query, batch_id) if isinstance(store, Returning) else ():
-            letters = self._letters(sink, batch, dict.fromkeys(range(len(batch)), reason))
+        for sink, refusal, batch in store.returned(query, batch_id) if isinstance(store, Returning) else ():
+            letters = self._letters(sink, batch, dict.fromkeys(range(len(batch)), refusal))
             own.setdefault(DEAD_LETTERS, []).append(letters)
 
     def stands(self, query: str) -> list[Mapping[str, int]]:
@@ -263,12 +264,14 @@ class Tables:
                 goal.append(take_rows(batch, kept) if refused else batch)
         return own, others
 
-    def _letters(self, sink: str, batch: ColumnBatch, refused: Mapping[int, str]) -> ColumnBatch:
+    def _letters(self, sink: str, batch: ColumnBatch, refused: Mapping[int, Refusal]) -> ColumnBatch:
         rows = list(refused)
         found = take_rows(batch, rows)
         found.fields = found.fields[: len(self._schemas[sink].fields)]  # a store may be told more of a row
         raws = [json_row(self._schemas[sink], found, row)[:RAW_BYTES_MAX] for row in range(len(found))]
-        fields: list[list[Any]] = [[sink] * len(rows), [refused[row] for row in rows], raws]
+        refusals = [refused[row] for row in rows]
+        codes, reasons = [str(one.code) for one in refusals], [one.reason for one in refusals]
+        fields: list[list[Any]] = [[sink] * len(rows), codes, reasons, raws]
         return ColumnBatch(fields, found.times, found.names, found.numbers, found.paths)
 
     def positions(self, query: str) -> dict[str, int]:

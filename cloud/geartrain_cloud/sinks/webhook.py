@@ -22,6 +22,7 @@ import msgspec
 from geartrain.declarations.cloud_sink import WebhookSink
 from geartrain.declarations.sink import Sink
 from geartrain.printable import printable
+from geartrain.records.codes import Code, Refusal
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.evolution import Evolution
 from geartrain_cloud.sinks.layout import AwayError, Layout
@@ -116,7 +117,7 @@ class Webhooks:
         self._bound[query] = checkpoint
         self._portions.pop(query, None)
 
-    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, str]:
+    def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, Refusal]:
         """None: only the receiver knows."""
         return {}
 
@@ -133,13 +134,17 @@ class Webhooks:
         if any(one.todo for one in portion.deliveries):
             asyncio.run(self._deliver(portion))
 
-    def returned(self, query: str, batch_id: int) -> Sequence[tuple[str, str, ColumnBatch]]:
-        """(sink, reason, row) of each record that its receiver refused."""
+    def returned(self, query: str, batch_id: int) -> Sequence[tuple[str, Refusal, ColumnBatch]]:
+        """(sink, refusal, row) of each record that its receiver refused."""
         portion = self._portions.get(query)
         if portion is None or portion.batch_id != batch_id:
             return []
         return [
-            (one.sink, why, take_rows(one.places[number][0], [one.places[number][1]]))
+            (
+                one.sink,
+                Refusal(Code.STORE_REFUSED, why),
+                take_rows(one.places[number][0], [one.places[number][1]]),
+            )
             for one in portion.deliveries
             for number, why in sorted(one.refused.items())
         ]

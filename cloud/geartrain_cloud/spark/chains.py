@@ -21,6 +21,7 @@ from geartrain.graph.conform import raw_form
 from geartrain.graph.graph import CLAIMS, OVERTAKEN, STATE
 from geartrain.planning.properties import derive_properties
 from geartrain.records.batch import Batch, DeadLetter
+from geartrain.records.codes import Code, Refusal
 from geartrain.records.letters import Letter, to_batch
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import ColumnBatch, RowCodec
@@ -36,7 +37,7 @@ from geartrain_cloud.spark.upgrading import Present
 
 RecordBatches = Iterator[pa.RecordBatch]
 
-OVERTAKEN_REASON = "overtaken: the clock had passed it when it came into the log"
+OVERTAKEN_BY_CLOCK = Refusal(Code.OVERTAKEN, "overtaken: the clock had passed it when it came into the log")
 
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("shard", pa.int32()),
@@ -162,12 +163,12 @@ class Chains:
         found += self._router.drain(self._fragment)
         return found
 
-    def refuse(self, channel: str, step: str, table: pa.Table, reason: str) -> list[Routed]:
+    def refuse(self, channel: str, step: str, table: pa.Table, refusal: Refusal) -> list[Routed]:
         """What becomes of log rows that `step` cannot take: dead letters, or what they were overtaken by."""
         rows, found = self._columns(channel, self._in_present_type(channel, table))
         batch = self._decoded(channel, rows)
         for row, value in enumerate(batch.values):
-            letter = DeadLetter(step, batch.origin(row), batch.times[row], reason, raw_form(value))
+            letter = DeadLetter(step, batch.origin(row), batch.times[row], *refusal, raw_form(value))
             self._fragment.reject(letter)
         return [*found, *self._router.drain(self._fragment)]
 
@@ -217,7 +218,9 @@ class Chains:
             batch = self._decoded(channel, passed)
             letters = to_batch(
                 [
-                    DeadLetter(stream, batch.origin(row), batch.times[row], OVERTAKEN_REASON, raw_form(value))
+                    DeadLetter(
+                        stream, batch.origin(row), batch.times[row], *OVERTAKEN_BY_CLOCK, raw_form(value)
+                    )
                     for row, value in enumerate(batch.values)
                 ]
             )

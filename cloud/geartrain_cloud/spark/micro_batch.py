@@ -93,7 +93,7 @@ class MicroBatchWriter:
         records = sum(count for channel, count in read.items() if channel not in (DEAD_LETTERS, LATE, STATE))
         made = sum(map(len, letters)) - read[DEAD_LETTERS]  # those of devices have come as they were
         newest = next(
-            (f"step {b.fields[0][-1]!r}: {b.fields[1][-1]}" for b in reversed(letters) if len(b)), ""
+            (f"step {b.fields[0][-1]!r}: {b.fields[2][-1]}" for b in reversed(letters) if len(b)), ""
         )
         self._breaker.count(records, made, newest)
 

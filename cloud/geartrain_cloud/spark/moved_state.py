@@ -20,12 +20,13 @@ from geartrain.graph.conform import raw_form
 from geartrain.graph.graph import STATE
 from geartrain.operators.process import Process
 from geartrain.records.batch import Batch, DeadLetter, Origin
+from geartrain.records.codes import Code, Refusal
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.runtime.fragment import Fragment, Output
 from geartrain.runtime.moving import loaded
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.state.keyed import NEVER, due_of, saved_cell
-from geartrain.state.moving import NOT_TAKEN_IN, Cells, StateCell, said_of, taken_in
+from geartrain.state.moving import Cells, StateCell, said_of, taken_in
 from geartrain_cloud.log.pack import pack, take, unpack
 from geartrain_cloud.spark.buckets import BEGUN, BucketState
 from geartrain_cloud.spark.clocks import Clocks, least_clock, sources_of
@@ -35,7 +36,9 @@ from geartrain_cloud.spark.stages import Stage
 
 ANOTHER = "a device or the data centre already"
 """Who holds a key that cannot be taken in."""
-_OVERTAKEN = "overtaken: the clock had passed it when the state came that it was made of"
+_OVERTAKEN = Refusal(
+    Code.OVERTAKEN, "overtaken: the clock had passed it when the state came that it was made of"
+)
 _DUE_BYTES = 8
 _Reject = Callable[[DeadLetter], None]
 
@@ -170,7 +173,7 @@ class MovedState:
             for batch in batches:
                 for row, value in enumerate(batch.values):
                     place = batch.origin(row), batch.times[row]
-                    self._fragment.reject(DeadLetter(stream, *place, _OVERTAKEN, raw_form(value)))
+                    self._fragment.reject(DeadLetter(stream, *place, *_OVERTAKEN, raw_form(value)))
 
     def _refuse(self, at: tuple[str, bytes], cell: bytes, place: tuple[Origin, int], reason: str) -> None:
         record = StateCell(*at, 0, len(cell), cell)
@@ -179,4 +182,5 @@ class MovedState:
 
 def _letter(step: str, origin: Origin, time: int, reason: str, cell: StateCell) -> DeadLetter:
     """A cell that is set aside, whole, so that nothing of it is lost."""
-    return DeadLetter(step, origin, time, (NOT_TAKEN_IN + reason)[:300], raw_form(cell))
+    why = f"state was not taken in: {reason}"[:300]
+    return DeadLetter(step, origin, time, Code.STATE_NOT_TAKEN, why, raw_form(cell))

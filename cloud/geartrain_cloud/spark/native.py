@@ -34,6 +34,7 @@ from geartrain.declarations.windows import TIME_US_MAX, Sliding, Tumbling
 from geartrain.graph.graph import Step
 from geartrain.graph.operator import Services
 from geartrain.records.batch import Batch
+from geartrain.records.codes import Code, Refusal
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.records.keys import encode_key
 from geartrain.runtime.fragment import Fragment
@@ -41,14 +42,15 @@ from geartrain.schema import FieldType, derive
 from geartrain.state.keyed import DictBackend, KeyedState
 from geartrain.windowing.open_windows import TOO_FAR, ColumnGiver, OpenWindow, Results, finisher
 from geartrain_cloud.log.pack import ipc_to_table
-from geartrain_cloud.spark.chains import Chains
+from geartrain_cloud.spark.chains import OVERTAKEN_BY_CLOCK, Chains
 from geartrain_cloud.spark.clocks import decode_clocks, least_clock, sources_of
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.rows import SINK_ROWS, Routed, Router
 
 RecordBatches = Iterator[pa.RecordBatch]
 
-_BEFORE_1970 = "its event time is before 1970, which its source rules out"
+_BEFORE_1970 = Refusal(Code.BEFORE_1970, "its event time is before 1970, which its source rules out")
+_TOO_FAR = Refusal(Code.NO_WINDOW, TOO_FAR)
 _TIME = pa.timestamp("us", tz="UTC")
 _TYPES = {FieldType.BOOL: "boolean", FieldType.INT64: "long", FieldType.STR: "string"}
 _WIDE = pa.decimal128(28, 0)
@@ -145,13 +147,13 @@ def _window_rows(plan: _Windows, chains: Chains, channel: str, table: pa.Table, 
     overtaken = table.column("_overtaken").to_numpy()
     early, far = ~overtaken & (times < 0), ~overtaken & (times > TIME_US_MAX)
     passing: list[Routed] = []
-    for refused, step, reason in (
-        (overtaken, channel, ""),
+    for refused, step, refusal in (
+        (overtaken, channel, OVERTAKEN_BY_CLOCK),
         (early, channel, _BEFORE_1970),
-        (far, plan.step.id, TOO_FAR),
+        (far, plan.step.id, _TOO_FAR),
     ):
         if refused.any():
-            passing += chains.refuse(channel, step, table.filter(pa.array(refused)), reason)
+            passing += chains.refuse(channel, step, table.filter(pa.array(refused)), refusal)
     if passing:
         yield _passing(plan, clock, passing)
         table = table.filter(pa.array(~(overtaken | early | far)))

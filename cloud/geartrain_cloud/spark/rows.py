@@ -20,6 +20,7 @@ from geartrain.graph.conform import describe, raw_form
 from geartrain.graph.graph import DEAD_LETTERS, LATE, Step, key_step
 from geartrain.graph.operator import Services, Transform
 from geartrain.records.batch import Batch, DeadLetter, Origin
+from geartrain.records.codes import Code
 from geartrain.records.letters import Letter
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import ColumnBatch, RowCodec
@@ -218,14 +219,14 @@ def decoded(codec: RowCodec, rows: ColumnBatch, stream: str, reject: Reject) -> 
 
 
 def _unreadable(step: str, origin: Origin, time: int, error: BaseException, raw: Any) -> DeadLetter:
-    return DeadLetter(
-        step, origin, time, f"the record cannot be read: {describe(error)}"[:300], raw_form(raw)
-    )
+    reason = f"the record cannot be read: {describe(error)}"[:300]
+    return DeadLetter(step, origin, time, Code.UNREADABLE, reason, raw_form(raw))
 
 
 def _unwritable(step: str, batch: Batch, row: int, error: BaseException) -> DeadLetter:
     reason = f"the record cannot be handed on: {describe(error)}"[:300]
-    return DeadLetter(step, batch.origin(row), batch.times[row], reason, raw_form(batch.values[row]))
+    raw = raw_form(batch.values[row])
+    return DeadLetter(step, batch.origin(row), batch.times[row], Code.UNWRITABLE, reason, raw)
 
 
 def _as_columns(columns: list[list[Any]], batch: Batch) -> ColumnBatch:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from geartrain.errors import USER_ERRORS, LedgerError
 from geartrain.graph.conform import describe, raw_form
 from geartrain.records.batch import DeadLetter, Origin
+from geartrain.records.codes import Code, Refusal
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.schema.upgrading import GivenUp, Upgrading
 from geartrain_cloud.log.arrow import arrow_schema, from_table, to_table
@@ -77,7 +78,7 @@ def upgraded(
     """
     if isinstance(codec, GivenUp):
         for row in range(len(rows)):
-            reject(_letter(codec, rows, row, stream, codec.why))
+            reject(_letter(codec, rows, row, stream, Refusal(Code.GIVEN_UP, codec.why)))
         return replace(take(rows, []), fields=reads.codec.to_columns([])), []
     values, kept = [], []
     for row in range(len(rows)):
@@ -87,15 +88,17 @@ def upgraded(
             kept.append(row)
         except USER_ERRORS as error:
             why = f"the record cannot be upgraded to {reads.codec.schema.name}: {describe(error)}"[:300]
-            reject(_letter(codec, rows, row, stream, why))
+            reject(_letter(codec, rows, row, stream, Refusal(Code.NOT_UPGRADED, why)))
     return replace(take(rows, kept), fields=reads.codec.to_columns(values)), kept
 
 
-def _letter(codec: RowCodec | GivenUp, rows: ColumnBatch, row: int, stream: str, why: str) -> DeadLetter:
+def _letter(
+    codec: RowCodec | GivenUp, rows: ColumnBatch, row: int, stream: str, refusal: Refusal
+) -> DeadLetter:
     names = [field.name for field in codec.schema.fields]
     raw = dict(zip(names, (column[row] for column in rows.fields), strict=True))
     origin = Origin(rows.names[row], rows.numbers[row], rows.paths[row] if rows.paths else b"")
-    return DeadLetter(stream, origin, rows.times[row], why, raw_form(raw))
+    return DeadLetter(stream, origin, rows.times[row], *refusal, raw_form(raw))
 
 
 def _columns(schema: pa.Schema) -> str:

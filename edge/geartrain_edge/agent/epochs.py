@@ -14,6 +14,7 @@ from collections import Counter
 import msgspec
 from msgspec.structs import replace
 
+from geartrain.graph.graph import is_of_system
 from geartrain.planning import Plan
 from geartrain.ports import SpoolCommit, SpooledBatch
 from geartrain.records.event_time import START_OF_TIME
@@ -274,13 +275,16 @@ async def renew(session: Session, effects: Effects, settings: AgentSettings, why
 
 
 def _differences_of_layouts(kept: object, plan: Plan) -> list[str]:
-    """What differs from the steps and channels that a spool of 0.2.0 notes."""
+    """What differs from the steps and channels that a spool of 0.2.0 notes. Those of the system are ours."""
     if not isinstance(kept, dict):
         return ["it does not say which"]
+    channels = {channel.id: channel.schema.schema_id for channel in plan.channels}
     layout: dict[str, object] = {
         "steps": list(plan.edge),
-        "channels": {channel.id: channel.schema.schema_id for channel in plan.channels},
+        "channels": {channel: schema for channel, schema in channels.items() if not is_of_system(channel)},
     }
+    if isinstance(former := kept.get("channels"), dict):
+        kept = {**kept, "channels": {one: former[one] for one in former if not is_of_system(str(one))}}
     if plan.down:
         layout["down"] = {channel.id: channel.schema.schema_id for channel in plan.down}
     return [

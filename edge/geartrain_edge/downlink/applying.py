@@ -20,6 +20,7 @@ from geartrain.graph.graph import GIVEN
 from geartrain.planning import Plan
 from geartrain.planning.plan import given_channel
 from geartrain.records.batch import Batch, DeadLetter, Origin
+from geartrain.records.codes import Code
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import RowCodec
@@ -113,7 +114,8 @@ class Applied:
         except GeartrainError as error:
             self._counters.add("down_rows_not_decoded", header.count)
             reason = f"a batch of {header.count} rows that came down cannot be read: {describe(error)}"
-            fragment.reject(DeadLetter(header.channel, origin, None, reason, arrival.envelope.body))
+            body = arrival.envelope.body
+            fragment.reject(DeadLetter(header.channel, origin, None, Code.UNREADABLE, reason, body))
             return
         self._counters.add(f"rows_down.{header.channel}", len(batch))
         if header.channel == GIVEN:

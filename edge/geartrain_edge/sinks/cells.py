@@ -15,6 +15,7 @@ import msgspec
 from geartrain.declarations.device_sink import Delivery
 from geartrain.errors import WireError
 from geartrain.records.batch import Batch
+from geartrain.records.codes import Code, Refusal
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.wire.body import decode_rows, encode_rows
 from geartrain.wire.envelope import BatchKind, Header
@@ -22,7 +23,7 @@ from geartrain.wire.limits import Limits
 
 _PREFIX = b"cell/"
 
-Refuse = Callable[[str, Batch, int, str], None]
+Refuse = Callable[[str, Batch, int, Refusal], None]
 """Takes (step, batch, row, reason) of a record that goes nowhere."""
 
 
@@ -85,7 +86,8 @@ class CellCodec:
             rows = encode_rows(self._rows.schema, columns, self._limits)
         except WireError as error:
             if len(batch) == 1:
-                self._refuse(self._step, batch, 0, f"this record cannot be kept: {error}")
+                refusal = Refusal(Code.TOO_LARGE, f"this record cannot be kept: {error}")
+                self._refuse(self._step, batch, 0, refusal)
                 return
             middle = len(batch) // 2
             yield from self.to_stored(batch.take(range(middle)), epoch, seq, index)

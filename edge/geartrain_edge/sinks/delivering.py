@@ -24,6 +24,7 @@ from geartrain.graph.conform import describe, raw_form
 from geartrain.planning import Plan
 from geartrain.ports import Clock
 from geartrain.records.batch import Batch, DeadLetter
+from geartrain.records.codes import Code, Refusal
 from geartrain.records.event_time import format_time
 from geartrain.schema import RowCodec
 from geartrain.wire.limits import Limits
@@ -161,10 +162,10 @@ class Deliveries:
                 self._counters.add(f"deliveries.{sink}", len(part))
                 index += len(part)
 
-    def _refuse(self, step: str, batch: Batch, row: int, reason: str) -> None:
+    def _refuse(self, step: str, batch: Batch, row: int, refusal: Refusal) -> None:
         self._counters.add("deliveries_refused")
         raw = raw_form(batch.values[row])
-        self.reject(DeadLetter(step, batch.origin(row), batch.times[row], reason, raw))
+        self.reject(DeadLetter(step, batch.origin(row), batch.times[row], *refusal, raw))
 
     def changes(self) -> dict[tuple[str, bytes], bytes | None]:
         """What a commit has to write of what came and what was handed over since the last call."""
@@ -246,7 +247,7 @@ class Deliveries:
                     if attempt == actuator.attempts:
                         times = "once" if attempt == 1 else f"{attempt} times"
                         reason = f"the actuator failed {times}: {describe(error)}"
-                        self._refuse(way.step, batch, row, reason)
+                        self._refuse(way.step, batch, row, Refusal(Code.NOT_DELIVERED, reason))
                     else:
                         doubled = min(attempt - 1, _DOUBLINGS_MAX)
                         await self._clock.sleep(actuator.pause_ms * 2**doubled / 1_000)

@@ -19,6 +19,7 @@ from geartrain.declarations.source import Reject
 from geartrain.graph.conform import describe, raw_form
 from geartrain.ports import Clock
 from geartrain.ports.boot_clock import BootClock
+from geartrain.records.codes import Code
 from geartrain.schema.storable import as_numbers
 
 T = TypeVar("T")
@@ -177,7 +178,7 @@ class Untimed:
             one = as_numbers([time], int)
             if one is None:
                 reason = "its event time is none, and the device's clock was not set yet: give an int"
-                held.rejects.append(Reject(number, reason, raw_form(value)))
+                held.rejects.append(Reject(number, reason, raw_form(value), code=Code.MISTIMED))
                 continue
             scale_us, before = min(scales, key=lambda scale: abs(one[0] - now_us - scale[0]))
             held.values.append(value)
@@ -204,7 +205,7 @@ class Untimed:
                 self._checked(step, one)
             except _REFUSALS as error:
                 reason = f"it is not of the type of source {step}: {describe(error)}"
-                fitting.rejects.append(Reject(row[2], reason, raw_form(row[0])))
+                fitting.rejects.append(Reject(row[2], reason, raw_form(row[0]), code=Code.WRONG_TYPE))
                 continue
             fitting.values.append(row[0])
             fitting.times.append(row[1])

@@ -20,6 +20,7 @@ from geartrain.planning import Channel, Plan
 from geartrain.planning.plan import claim_channel, state_channel
 from geartrain.ports.spool import SplitProgress, SpooledBatch
 from geartrain.records.batch import Batch, DeadLetter
+from geartrain.records.codes import Code
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.records.letters import to_batch
 from geartrain.runtime.fragment import Output
@@ -233,7 +234,9 @@ class Sealer:
             if len(batch) == 1:
                 reason = f"this record cannot be sent: {error}"
                 raw = raw_form(batch.values[0])
-                letters.append(DeadLetter(channel, batch.origin(0), batch.times[0], reason, raw))
+                letters.append(
+                    DeadLetter(channel, batch.origin(0), batch.times[0], Code.TOO_LARGE, reason, raw)
+                )
                 self._counters.add("records_too_large")
                 return
             middle = len(batch) // 2

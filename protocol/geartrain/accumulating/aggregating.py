@@ -13,6 +13,7 @@ from geartrain.declarations.windows import Window
 from geartrain.errors import FlowError
 from geartrain.graph.operator import Services, StreamProperties
 from geartrain.records.batch import Batch
+from geartrain.records.codes import Code
 
 
 class Aggregating:
@@ -42,7 +43,7 @@ class Aggregating:
         columns = self._parts.read(batch.values, refused)
         if not refused:
             return batch, columns
-        kept = without(self._services, batch, refused)
+        kept = without(self._services, batch, refused, Code.WRONG_TYPE)
         return batch.take(kept), [[column[row] for row in kept] for column in columns]
 
     def add(self, held: Any, batch: Batch, read: Any, rows: Sequence[int]) -> Any:

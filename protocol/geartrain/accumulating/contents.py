@@ -98,8 +98,8 @@ def settler(step: str) -> Callable[[Any], Callable[[Any], Any] | None]:
     return make
 
 
-def without(services: Services, batch: Batch, refused: dict[int, str]) -> list[int]:
-    """The rows that were not refused; the others become dead letters."""
+def without(services: Services, batch: Batch, refused: dict[int, str], code: str) -> list[int]:
+    """The rows that were not refused; the others become dead letters of this code."""
     for row, reason in refused.items():
-        services.reject(dead_letter(services, batch, row, reason))
+        services.reject(dead_letter(services, batch, row, code, reason))
     return [row for row in range(len(batch)) if row not in refused]

@@ -12,7 +12,7 @@ from typing import Any
 from geartrain.accumulating.contents import Content, kept_type
 from geartrain.accumulating.folding import apart
 from geartrain.errors import USER_ERRORS
-from geartrain.graph.conform import checker, dead_letter, describe
+from geartrain.graph.conform import checker, raised_letter
 from geartrain.graph.operator import Services, Transform
 from geartrain.records.batch import Batch
 from geartrain.records.children import Children
@@ -47,7 +47,7 @@ def running(services: Services, content: Content) -> Transform:
                     calls(ready, read, (row,), attempt)
                 except USER_ERRORS as error:
                     cells.roll_back()
-                    services.reject(dead_letter(services, ready, row, describe(error)))
+                    services.reject(raised_letter(services, ready, row, error))
                 else:
                     out.extend(attempt)
         return check(out.batch())

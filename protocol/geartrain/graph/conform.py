@@ -15,6 +15,7 @@ import msgspec
 from geartrain.errors import USER_ERRORS
 from geartrain.graph.operator import Services
 from geartrain.records.batch import Batch, DeadLetter
+from geartrain.records.codes import Code, code_of
 from geartrain.schema import RowCodec
 
 T = TypeVar("T")
@@ -44,9 +45,15 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:300] if text else type(error).__name__
 
 
-def dead_letter(services: Services, batch: Batch, row: int, reason: str) -> DeadLetter:
+def dead_letter(services: Services, batch: Batch, row: int, code: str, reason: str) -> DeadLetter:
     """The dead letter of an input at `row` that the step refused."""
-    return DeadLetter(services.step, batch.origin(row), batch.times[row], reason, raw_form(batch.values[row]))
+    raw = raw_form(batch.values[row])
+    return DeadLetter(services.step, batch.origin(row), batch.times[row], code, reason, raw)
+
+
+def raised_letter(services: Services, batch: Batch, row: int, error: BaseException) -> DeadLetter:
+    """The dead letter of an input at `row` for which a call raised."""
+    return dead_letter(services, batch, row, code_of(error), describe(error))
 
 
 def one_by_one(function: Callable[[Any], T], batch: Batch, services: Services) -> tuple[Batch, list[T]]:
@@ -59,7 +66,7 @@ def one_by_one(function: Callable[[Any], T], batch: Batch, services: Services) -
         try:
             found.append(function(value))
         except USER_ERRORS as error:
-            services.reject(dead_letter(services, batch, row, describe(error)))
+            services.reject(raised_letter(services, batch, row, error))
         else:
             kept.append(row)
     return batch if len(kept) == len(batch) else batch.take(kept), found
@@ -80,7 +87,7 @@ def checker(services: Services) -> Callable[[Batch], Batch]:
         if not wrong:
             return batch
         for row, reason in wrong:
-            services.reject(dead_letter(services, batch, row, reason))
+            services.reject(dead_letter(services, batch, row, Code.WRONG_TYPE, reason))
         refused = {row for row, _ in wrong}
         return batch.take([row for row in range(len(batch)) if row not in refused])
 

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from geartrain.errors import USER_ERRORS
-from geartrain.graph.conform import dead_letter, describe
+from geartrain.graph.conform import raised_letter
 from geartrain.graph.operator import Plain, Services, StreamProperties, Transform
 from geartrain.records.batch import Batch
 
@@ -46,7 +46,7 @@ class Branch(Plain, frozen=True):
                         raise ValueError(f"there is no branch {branch!r}, only {', '.join(self.branches)}")
                 except USER_ERRORS as error:
                     if first:
-                        services.reject(dead_letter(services, batch, row, describe(error)))
+                        services.reject(raised_letter(services, batch, row, error))
             return batch if len(kept) == len(batch) else batch.take(kept)
 
         return run

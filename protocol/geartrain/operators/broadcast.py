@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from geartrain.errors import USER_ERRORS
-from geartrain.graph.conform import checker, dead_letter, describe
+from geartrain.graph.conform import checker, raised_letter
 from geartrain.graph.operator import Keyed, Running, Services
 from geartrain.records.batch import Batch
 from geartrain.records.keys import encode_key
@@ -85,7 +85,7 @@ class _Broadcasting:
         try:
             encode_key(self._key(batch.values[row]))
         except USER_ERRORS as error:
-            self._services.reject(dead_letter(self._services, batch, row, describe(error)))
+            self._services.reject(raised_letter(self._services, batch, row, error))
             return False
         return True
 
@@ -122,7 +122,7 @@ class _Broadcasting:
                 value = self._function(row.value, seen)
             except USER_ERRORS as error:
                 single = Batch([row.value], [row.time], [row.name], [row.number], [row.path])
-                self._services.reject(dead_letter(self._services, single, 0, describe(error)))
+                self._services.reject(raised_letter(self._services, single, 0, error))
                 continue
             HeldRow(row.time, row.name, row.number, row.path, value).append_to(out)
         return out

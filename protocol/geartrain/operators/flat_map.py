@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from geartrain.errors import USER_ERRORS
-from geartrain.graph.conform import checker, dead_letter, describe
+from geartrain.graph.conform import checker, raised_letter
 from geartrain.graph.operator import Plain, Services, StreamProperties, Transform, transformed
 from geartrain.records.batch import Batch
 from geartrain.records.children import Children
@@ -38,7 +38,7 @@ class FlatMap(Plain, frozen=True):
                 try:
                     children = list(function(value))
                 except USER_ERRORS as error:
-                    services.reject(dead_letter(services, batch, row, describe(error)))
+                    services.reject(raised_letter(services, batch, row, error))
                     continue
                 out.add(batch, row, children)
             return check(out.batch())

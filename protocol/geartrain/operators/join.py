@@ -22,6 +22,7 @@ from geartrain.graph.conform import checker, describe, raw_form
 from geartrain.graph.operator import Keyed, Running, Services, StreamProperties
 from geartrain.operators.windowed import Windowed
 from geartrain.records.batch import Batch, DeadLetter, Origin
+from geartrain.records.codes import code_of
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.records.keys import TUPLE, encode_elements
 from geartrain.state.held import HeldRow
@@ -220,7 +221,7 @@ class Joining:
             try:
                 value = function(left, right)
             except USER_ERRORS as error:
-                self._services.reject(self._refused(time, path, left, right, describe(error)))
+                self._services.reject(self._refused(time, path, left, right, error))
                 continue
             out.values.append(value)
             out.times.append(time)
@@ -229,9 +230,9 @@ class Joining:
         step = self._services.step
         return self._check(Batch(out.values, out.times, [step] * count, [0] * count, paths))
 
-    def _refused(self, time: int, path: bytes, left: Any, right: Any, reason: str) -> DeadLetter:
-        step = self._services.step
-        return DeadLetter(step, Origin(step, 0, path), time, reason, raw_form({"left": left, "right": right}))
+    def _refused(self, time: int, path: bytes, left: Any, right: Any, error: BaseException) -> DeadLetter:
+        origin, raw = Origin(self._services.step, 0, path), raw_form({"left": left, "right": right})
+        return DeadLetter(self._services.step, origin, time, code_of(error), describe(error), raw)
 
 
 def told_sides(services: Services, cell: bytes) -> Told:

@@ -23,6 +23,7 @@ from geartrain.graph.conform import describe
 from geartrain.graph.operator import Keyed, Running, Services, StreamProperties
 from geartrain.operators.aggregate import WindowAggregate
 from geartrain.records.batch import Batch
+from geartrain.records.codes import Code
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.state.told import Told, opened
 from geartrain.windowing.open_windows import told_windows, windows_type
@@ -94,7 +95,7 @@ class _Merging(Aggregating):
         }
         if not refused:
             return batch, read
-        kept = without(self._services, batch, refused)
+        kept = without(self._services, batch, refused, Code.NO_WINDOW)
         return batch.take(kept), [read[row] for row in kept]
 
     def add(self, held: Any, batch: Batch, read: Any, rows: Sequence[int]) -> Any:

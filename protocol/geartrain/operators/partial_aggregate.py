@@ -24,6 +24,7 @@ from geartrain.errors import StepError
 from geartrain.graph.operator import Keyed, Plain, Running, Services, StreamProperties, Transform
 from geartrain.operators.aggregate import WindowAggregate
 from geartrain.records.batch import Batch
+from geartrain.records.codes import Code
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.records.keys import decode_key, encode_key
 from geartrain.windowing.column_windows import ColumnWindows
@@ -136,7 +137,7 @@ class _Accumulating:
         columns = self._parts.read(batch.values, refused)
         if not refused:
             return batch, columns
-        kept = without(self._services, batch, refused)
+        kept = without(self._services, batch, refused, Code.WRONG_TYPE)
         return batch.take(kept), [[column[row] for row in kept] for column in columns]
 
     def add(self, held: Any, batch: Batch, read: Any, rows: Sequence[int]) -> Any:

@@ -111,14 +111,16 @@ def _end_to_end(columns: Iterable[list[T]]) -> list[T]:
 class DeadLetter(msgspec.Struct, frozen=True):
     """An input that could not be processed: where, why, and the raw value; travels on `_dead_letters`.
 
-    step: the id of the step that refused it; event_time: microseconds, or None where it has none; reason: one
-    sentence; raw: the input's bytes (the raw row of a source, else the JSON form of the record); value: the
-    record itself, of a late one.
+    step: the id of the step that refused it; event_time: microseconds, or None where it has none; code: what
+    kind of refusal it is, of geartrain.records.codes or of a source; reason: one sentence; raw: the input's
+    bytes (the raw row of a source, else the JSON form of the record); value: the record itself, of a late
+    one.
     """
 
     step: str
     origin: Origin
     event_time: int | None
+    code: str
     reason: str
     raw: bytes = b""
     value: Any = None
@@ -130,4 +132,4 @@ class DeadLetter(msgspec.Struct, frozen=True):
         return hash(self._said())
 
     def _said(self) -> tuple[object, ...]:
-        return self.step, self.origin, self.event_time, self.reason, self.raw
+        return self.step, self.origin, self.event_time, self.code, self.reason, self.raw

@@ -5,21 +5,36 @@ Both go the way of all records: through the spool, over the wire, into the log a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from geartrain.records.batch import Batch, DeadLetter
+from geartrain.records.codes import Code
 from geartrain.records.record import Record
+
+
+class _LetterWithoutCode(Record):
+    """A letter as release 0.2 wrote it."""
+
+    step: str
+    reason: str
+    raw: bytes
 
 
 class Letter(Record):
     """One refused or late record; its time and origin are those of the record (time 0 where it had none).
 
-    step: the id of the step that refused it; reason: one sentence; raw: the input's bytes.
+    step: the id of the step that refused it; code: what kind of refusal it is, of geartrain.records.codes or
+    of a source; reason: one sentence; raw: the input's bytes.
     """
 
     step: str
+    code: str
     reason: str
     raw: bytes
+    upgrade: ClassVar[Mapping[Any, Callable[[Any], Any]]] = {
+        _LetterWithoutCode: lambda old: Letter(old.step, str(Code.UNKNOWN), old.reason, old.raw)
+    }
 
 
 RAW_BYTES_MAX = 65_536
@@ -38,11 +53,12 @@ def to_batch(letters: Sequence[DeadLetter]) -> Batch:
 
 
 def _letter(letter: DeadLetter) -> Letter:
-    reason = letter.reason
+    code, reason = str(letter.code), letter.reason
     if (
         not reason.isascii()
     ):  # it may quote an error of a user's, and a lone surrogate has no place in a table
         reason = reason.encode(errors="backslashreplace").decode()
     if len(letter.raw) <= RAW_BYTES_MAX:
-        return Letter(letter.step, reason, letter.raw)
-    return Letter(letter.step, f"{reason} (raw cut from {len(letter.raw)} bytes)", letter.raw[:RAW_BYTES_MAX])
+        return Letter(letter.step, code, reason, letter.raw)
+    cut = f"{reason} (raw cut from {len(letter.raw)} bytes)"
+    return Letter(letter.step, code, cut, letter.raw[:RAW_BYTES_MAX])

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from geartrain.errors import SchemaError
-from geartrain.graph.graph import Graph, Grouping, Input, Step, key_step
+from geartrain.graph.graph import Graph, Grouping, Input, Step, is_of_system, key_step
 from geartrain.operators.sink import SinkOperator
 from geartrain.operators.source import SourceOperator
 from geartrain.planning import Plan
@@ -49,7 +49,7 @@ def revision_of(
                 channel.schema.to_json(),
                 tuple(sorted(channel.sources)),
                 goes_down,
-                upgrades=() if goes_down else _upgrades(channel.kind),
+                upgrades=() if goes_down or is_of_system(channel.id) else _upgrades(channel.kind),
             )
             for channel, goes_down in (*up, *down)
         ),

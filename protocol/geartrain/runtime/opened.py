@@ -24,6 +24,7 @@ from geartrain.errors import GeartrainError, SourceError
 from geartrain.graph.conform import describe, raw_form
 from geartrain.graph.graph import Graph, Step
 from geartrain.operators.source import SourceOperator
+from geartrain.records.codes import CODE
 from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME
 from geartrain.runtime.secrets import refuse_secrets
 from geartrain.schema.codec import short_form
@@ -237,6 +238,13 @@ class CheckedSplit:
             self._refuse(
                 position, f"gave a reject with the number {short_form(one.number)}: give an int, 0 or more"
             )
+        code: Any = one.code
+        if not isinstance(code, str) or CODE.fullmatch(code) is None:
+            self._refuse(
+                position,
+                f"gave a reject with the code {short_form(code)}: give 1 to 40 lower-case letters, digits "
+                "and _, the first a letter",
+            )
         reason: Any = one.reason
         raw: Any = one.raw
         time = None if one.event_time is None else as_numbers([one.event_time], int)
@@ -245,6 +253,7 @@ class CheckedSplit:
             reason if isinstance(reason, str) else short_form(reason),
             raw if isinstance(raw, bytes) else raw_form(raw),
             time[0] if time and EARLIEST_TIME <= time[0] < END_OF_TIME else None,
+            code,
         )
 
     def _refuse(self, position: int, what: str) -> NoReturn:

@@ -16,6 +16,7 @@ from geartrain.declarations.source import Batch as Read
 from geartrain.graph.conform import raw_form
 from geartrain.ports.spool import SplitProgress
 from geartrain.records.batch import Batch, DeadLetter, Origin
+from geartrain.records.codes import Code, Refusal
 from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME, SECOND_US, START_OF_TIME, format_time
 from geartrain.schema.codec import short_form
 from geartrain.schema.storable import as_numbers
@@ -74,7 +75,7 @@ class SplitTracker:
         """
         times = as_numbers(poll.times if isinstance(poll.times, list) else list(poll.times), int)
         rejected = [
-            DeadLetter(self.step, Origin(self.name, r.number), r.event_time, r.reason, r.raw)
+            DeadLetter(self.step, Origin(self.name, r.number), r.event_time, r.code, r.reason, r.raw)
             for r in poll.rejects
         ]
         if times is None:
@@ -95,12 +96,14 @@ class SplitTracker:
                 elif time < top - self._bound_us:
                     late.append(row)
         self.progress = SplitProgress(poll.position, top, poll.ended)
-        rejected += [self._letter(batch, row, self._beyond(batch, row)) for row in beyond]
+        rejected += [self._letter(batch, row, *self._beyond(batch, row)) for row in beyond]
         rejected.sort(key=lambda letter: letter.origin.number)  # as they were read, whatever one read gave
         if not late and not beyond:
             return batch, [], rejected
         below = "late: its event time is below the watermark of its split"
-        letters = [replace(self._letter(batch, row, below), value=batch.values[row]) for row in late]
+        letters = [
+            replace(self._letter(batch, row, Code.LATE, below), value=batch.values[row]) for row in late
+        ]
         out = {*late, *beyond}
         return batch.take([row for row in range(len(batch)) if row not in out]), letters, rejected
 
@@ -110,8 +113,8 @@ class SplitTracker:
         for value, time, number in zip(poll.values, poll.times, poll.numbers, strict=True):
             found = as_numbers([time], int)
             if found is None:
-                origin, reason = Origin(self.name, number), self._mistimed(time, number)
-                unread.append(DeadLetter(self.step, origin, None, reason, raw_form(value)))
+                origin, refusal = Origin(self.name, number), self._mistimed(time, number)
+                unread.append(DeadLetter(self.step, origin, None, *refusal, raw_form(value)))
                 continue
             batch.values.append(value)
             batch.times += found
@@ -128,25 +131,30 @@ class SplitTracker:
             and sorted(times) == times  # as fast as one look at each
         )
 
-    def _letter(self, batch: Batch, row: int, reason: str) -> DeadLetter:
+    def _letter(self, batch: Batch, row: int, code: str, reason: str) -> DeadLetter:
         time = batch.times[row] if EARLIEST_TIME <= batch.times[row] < END_OF_TIME else None
-        return DeadLetter(self.step, batch.origin(row), time, reason, raw_form(batch.values[row]))
+        return DeadLetter(self.step, batch.origin(row), time, code, reason, raw_form(batch.values[row]))
 
-    def _beyond(self, batch: Batch, row: int) -> str:
+    def _beyond(self, batch: Batch, row: int) -> Refusal:
         """Why a record is refused for its event time; counts it."""
         time = batch.times[row]
         if not EARLIEST_TIME <= time < END_OF_TIME:
             return self._mistimed(time, batch.numbers[row])
         if time < self._earliest:
             self.before_1970 += 1
-            return f"event time is {format_time(time)}, but its source says that it has none before 1970"
+            reason = f"event time is {format_time(time)}, but its source says that it has none before 1970"
+            return Refusal(Code.BEFORE_1970, reason)
         self.quarantined += 1
         when = format_time(time)
-        return f"quarantined: event time is {when}, more than 5 minutes in the future of the device's clock"
+        reason = f"quarantined: event time is {when}, more than 5 minutes in the future of the device's clock"
+        return Refusal(Code.IN_FUTURE, reason)
 
-    def _mistimed(self, time: Any, number: int) -> str:
+    def _mistimed(self, time: Any, number: int) -> Refusal:
         """Why a record has no event time, and what its source must give; counts it."""
         self.mistimed += 1
+        return Refusal(Code.MISTIMED, self._why_mistimed(time, number))
+
+    def _why_mistimed(self, time: Any, number: int) -> str:
         where = f"event time {short_form(time)} of split {self.name}, record {number}"
         meant = "give an int of microseconds since 1970 UTC"
         if isinstance(time, int) and not isinstance(time, bool):

@@ -20,8 +20,6 @@ from geartrain.schema.derive import derive
 from geartrain.schema.fields import Schema
 
 Function = Callable[[Any], Any]
-GIVEN_UP = "records of its type were given up by an update with --dead-letter-old"
-"""How the reason of a dead letter begins that a person has asked for."""
 
 
 def functions_of(kind: Any) -> Mapping[Any, Function]:
@@ -69,7 +67,8 @@ class GivenUp:
     def why(self) -> str:
         """Why a record of it is a dead letter."""
         name = self.schema.name or "without a name"
-        return f"{GIVEN_UP}: {name} came from a device that had not gone over"[:300]
+        given_up = "records of its type were given up by an update with --dead-letter-old"
+        return f"{given_up}: {name} came from a device that had not gone over"[:300]
 
 
 class Upgrading:

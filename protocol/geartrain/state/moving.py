@@ -25,8 +25,6 @@ CELLS_MAX, BYTES_MAX = 1_000_000, 1 << 30
 """Of one move: beyond, it is refused before anything has left."""
 BATCH_CELLS_MAX, BATCH_BYTES_MAX = 5_000, 1 << 19
 """Of one batch on its way."""
-NOT_TAKEN_IN = "state was not taken in: "
-"""How the reason of a dead letter begins that holds a cell."""
 _CELL_BYTES = 64
 """What a cell takes beside its key and value, about."""
 

@@ -12,7 +12,7 @@ import msgspec
 
 from geartrain.declarations.task import Task
 from geartrain.errors import USER_ERRORS, SchemaError
-from geartrain.graph.conform import dead_letter, describe
+from geartrain.graph.conform import raised_letter
 from geartrain.graph.operator import Services
 from geartrain.records.batch import Batch
 from geartrain.records.children import Children
@@ -145,7 +145,7 @@ class PlainCalls(TaskContext):
                 self._save()
             except USER_ERRORS as error:
                 self.undo()
-                self._services.reject(dead_letter(self._services, batch, row, describe(error)))
+                self._services.reject(raised_letter(self._services, batch, row, error))
             else:
                 out.add(batch, row, emitted)
 

@@ -15,10 +15,11 @@ import msgspec
 
 from geartrain.declarations.task import Task
 from geartrain.errors import USER_ERRORS, StepError
-from geartrain.graph.conform import dead_letter, describe, raw_form
+from geartrain.graph.conform import describe, raised_letter, raw_form
 from geartrain.graph.operator import Services
 from geartrain.records.batch import Batch, DeadLetter, Origin, child_path
 from geartrain.records.children import Children
+from geartrain.records.codes import code_of
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.records.keys import decode_key, encode_key
 from geartrain.state.keyed import NEVER
@@ -122,7 +123,7 @@ class TimedCalls(TaskContext):
                 self._store.save()
             except USER_ERRORS as error:
                 self.undo()
-                self._services.reject(dead_letter(self._services, batch, row, describe(error)))
+                self._services.reject(raised_letter(self._services, batch, row, error))
             else:
                 out.add(batch, row, emitted)
 
@@ -164,7 +165,7 @@ class TimedCalls(TaskContext):
                 self._store.save()
             except USER_ERRORS as error:
                 self.undo()
-                self._bury(key, time, describe(error))
+                self._bury(key, time, error)
             else:
                 out.extend(emitted)
 
@@ -193,7 +194,7 @@ class TimedCalls(TaskContext):
             out.add_result(value, at, self._services.step, key + child_path(b"", self._place(cell, at)))
         self._end(key, cell, time)
 
-    def _bury(self, key: bytes, time: int, reason: str) -> None:
+    def _bury(self, key: bytes, time: int, error: BaseException) -> None:
         """The timer is gone, and its dead letter takes one place."""
         cell, at, step = self._store.get(key), min(time, END_OF_TIME - 1), self._services.step
         cell.timers.pop()
@@ -201,7 +202,8 @@ class TimedCalls(TaskContext):
         self._keep(key, cell)
         self._store.save()
         raw = raw_form({"timer": time, "key": decode_key(key)})
-        self._services.reject(DeadLetter(step, Origin(step, 0, path), at, reason, raw))
+        origin, code = Origin(step, 0, path), code_of(error)
+        self._services.reject(DeadLetter(step, origin, at, code, describe(error), raw))
 
     def _next(self, key: bytes, batch: Batch, row: int) -> list[Any]:
         time = batch.times[row]

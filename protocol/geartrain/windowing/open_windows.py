@@ -18,6 +18,7 @@ from geartrain.errors import USER_ERRORS
 from geartrain.graph.conform import checker, describe, raw_form
 from geartrain.graph.operator import Services
 from geartrain.records.batch import Batch, DeadLetter, Origin, child_path
+from geartrain.records.codes import Code, code_of
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.records.keys import decode_key, encode_key
 from geartrain.state.told import Told, ToldWindow, opened
@@ -82,7 +83,7 @@ def in_reach(services: Services, batch: Batch) -> Batch:
     if not times or (min(times) >= -TIME_US_MAX and max(times) <= TIME_US_MAX):
         return batch
     far = {row: TOO_FAR for row, time in enumerate(times) if not -TIME_US_MAX <= time <= TIME_US_MAX}
-    return batch.take(without(services, batch, far))
+    return batch.take(without(services, batch, far, Code.NO_WINDOW))
 
 
 class Results:
@@ -132,7 +133,8 @@ class Giver:
             value = self._content.result(window.held, key, window.start, window.end, revision)
         except USER_ERRORS as error:
             raw = raw_form({"key": decode_key(key), "start": window.start, "end": window.end})
-            results.letters.append(DeadLetter(step, Origin(step, 0, path), time, describe(error), raw))
+            origin, code = Origin(step, 0, path), code_of(error)
+            results.letters.append(DeadLetter(step, origin, time, code, describe(error), raw))
             return
         out = results.batch
         out.values.append(value)

@@ -16,7 +16,7 @@ from geartrain.accumulating.contents import Content
 from geartrain.declarations.calendars import Calendar
 from geartrain.declarations.windows import Early, EveryRecords, EveryTime, Session, Window
 from geartrain.errors import USER_ERRORS
-from geartrain.graph.conform import dead_letter, describe
+from geartrain.graph.conform import raised_letter
 from geartrain.graph.operator import Services
 from geartrain.records.batch import Batch
 from geartrain.windowing.open_windows import Giver, OpenWindow, Results, finisher, in_reach, windows_type
@@ -93,7 +93,7 @@ class Windowing:
                 self._take(batch, read, (row,), attempt)
             except USER_ERRORS as error:
                 self._cells.roll_back()
-                self._services.reject(dead_letter(self._services, batch, row, describe(error)))
+                self._services.reject(raised_letter(self._services, batch, row, error))
             else:
                 results.extend(attempt)
         return results

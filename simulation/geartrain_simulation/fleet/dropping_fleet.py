@@ -23,8 +23,9 @@ from msgspec.structs import replace as with_fields
 from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, STATE
 from geartrain.planning import Plan
 from geartrain.ports import SpoolCommit
+from geartrain.records.codes import Code
 from geartrain.state.claims import ASKS, HAS, LOST
-from geartrain.state.moving import NOT_TAKEN_IN, said_of
+from geartrain.state.moving import said_of
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.log.part import partition_of
 from geartrain_cloud.ports import Entry, EntryKind
@@ -286,8 +287,8 @@ class DroppingFleet(ClaimingFleet):
         found = Counter[Cell]()
         for batch in self.host.tables.get(DEAD_LETTERS, ()):
             for row in rows_of_columns(batch):
-                step, reason, raw = row.fields
-                if step == TOTALS and reason.startswith(NOT_TAKEN_IN):
+                step, code, _, raw = row.fields
+                if step == TOTALS and code == Code.STATE_NOT_TAKEN:
                     cell = json.loads(raw)
                     found[b64decode(cell["key"]), b64decode(cell["cell"])] += 1
         return found
