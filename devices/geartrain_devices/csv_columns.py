@@ -7,15 +7,15 @@ guessed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
-from itertools import islice
+from itertools import islice, product
 from typing import Final
 
 import msgspec
 
 from geartrain.errors import SourceError
-from geartrain_devices.csv_rows import PLAIN, CsvOptions, Row, read_header, read_rows
+from geartrain_devices.csv_rows import PLAIN, CsvOptions, Row, is_value, read_header, read_rows
 from geartrain_devices.text_files import open_text
 
 _DELIMITERS: Final = (",", ";", "\t", "|", " ")
@@ -69,40 +69,37 @@ def _advice(path: str, header: Sequence[str], column: str, options: CsvOptions, 
     """Which options would find a column, as the end of a sentence; empty where none would."""
     if not options.header:
         return ": names = [...] must name each column"
-    for number, line, delimiter in _possible_headers(path, options):
-        names = [name.strip().strip("\"'").strip() for name in line.split(delimiter)]
-        if not needed <= set(names):
-            continue
-        wanted = []
-        if number > options.skip_lines:
-            wanted.append(f"skip_lines = {number}")
-        if delimiter != options.delimiter:
-            wanted.append(f"delimiter = {_quoted(delimiter)}")
-        if not wanted:
-            return ""
-        seems = f"separated by {delimiter!r}" if len(wanted) == 1 and delimiter != options.delimiter else ""
-        seems = seems or f"in line {number + 1}"
-        return f": the header seems to be {seems}: set {' and '.join(wanted)}"
+    head = _head(path, options)
+    for number, delimiter in product(range(len(head)), dict.fromkeys((options.delimiter, *_DELIMITERS))):
+        names = {name.strip().strip("\"'").strip() for name in head[number].split(delimiter)}
+        if needed <= names:
+            return _other_options(head[:number], delimiter, options)
     alike = next((name for name in header if name.casefold() == column.casefold()), None)
     if alike is not None:
         return f": name the field as the file does, {alike!r}, letter by letter"
-    if any(_is_value(name) for name in header):
+    if any(is_value(name) for name in header):
         return ": where its first line is a row, set header = false and names = [...]"
-    return ""
+    return ": where these are other names for them, set names = [...]" if len(header) >= len(needed) else ""
 
 
-def _possible_headers(path: str, options: CsvOptions) -> Iterator[tuple[int, str, str]]:
-    """(lines before it, the text, a delimiter) of each of the first lines with each delimiter."""
-    ways = dict.fromkeys((options.delimiter, *_DELIMITERS))
+def _other_options(before: list[str], delimiter: str, options: CsvOptions) -> str:
+    """What to set where the header stands behind the lines `before`, and has that delimiter."""
+    seems, wanted = [], []
+    if delimiter != options.delimiter:
+        seems.append(f"separated by {delimiter!r}")
+        wanted.append(f"delimiter = {_quoted(delimiter)}")
+    if len(before) > options.skip_lines:
+        seems.append(f"in line {len(before) + 1}")
+        are_comments = all(line.startswith("#") for line in before[options.skip_lines :])
+        wanted.append('comment = "#"' if are_comments else f"skip_lines = {len(before)}")
+    return f": the header seems to be {' and '.join(seems)}: set {' and '.join(wanted)}" if wanted else ""
+
+
+def _head(path: str, options: CsvOptions) -> list[str]:
+    """The first lines of a file."""
     with open_text(path, options.encoding) as lines:
-        for number, raw, _ in islice(lines.lines(_LINE_BYTES_MAX), _HEAD_LINES):
-            text = raw.decode(lines.coding.name, "replace").rstrip("\r\n")
-            yield from ((number - 1, text, delimiter) for delimiter in ways)
-
-
-def _is_value(name: str) -> bool:
-    """Whether what should be a column's name is a number or a time."""
-    return name[:1].isdigit() and not any(map(str.isalpha, name.replace("T", "").replace("Z", "")))
+        head = [raw for _, raw, _ in islice(lines.lines(_LINE_BYTES_MAX), _HEAD_LINES)]
+        return [raw.decode(lines.coding.name, "replace").rstrip("\r\n") for raw in head]
 
 
 def _quoted(text: str) -> str:

@@ -167,6 +167,11 @@ def read_header(path: str, options: CsvOptions = PLAIN) -> list[str]:
         return next(rows).fields
 
 
+def is_value(name: str) -> bool:
+    """Whether what should be a column's name is a number or a time."""
+    return name[:1].isdigit() and not any(map(str.isalpha, name.replace("T", "").replace("Z", "")))
+
+
 class _RowReader:
     """The rows of one open file."""
 
@@ -223,6 +228,8 @@ class _RowReader:
             raise SourceError(
                 f"file {self._path} has {len(found)} columns and names has {len(names)}: name each column"
             )
+        if names and any(map(is_value, found)):
+            raise SourceError(f"file {self._path}: its first line seems to be a row: set header = false")
         return Row(first.line, first.raw, names or found, first.size)
 
     def _rows(self) -> Generator[Row, None, None]:
