@@ -60,7 +60,8 @@ def test_each_change_is_a_line_across_a_kill_of_control(tmp_path: Path) -> None:
     own_port(tmp_path)
     with control_process(tmp_path) as (process, client):
         add(client, "d1")
-        body = {"name": "heat", "flow": STOCKS, "set": {"quotes.path": "p.csv"}, "devices": "site=south"}
+        body: dict[str, Any] = {"name": "heat", "flow": STOCKS, "set": {"quotes.path": "p.csv"}}
+        body |= {"devices": "site=south", "allow_none": True}
         client.ask("POST", "/apps", body, expect=202)
         with gear_events(tmp_path, "--json", "--since", "1h") as events:
             first = next_of(events)

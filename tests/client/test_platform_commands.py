@@ -141,7 +141,7 @@ def test_submit_of_what_ends_tells_the_dead_letters(
 def test_submit_to_no_device_says_so(flow: str, platform: FakePlatform, capsys: Capture) -> None:
     platform.states.append({"state": "running"})
     out, err = gear(capsys, "submit", flow, "--devices", "kind=ship")
-    assert "for no device yet: none fits its selector" in err
+    assert "for no device yet: none fits its selector. Add one by gear device add" in err
     assert "it starts on each one that is added and fits its selector" in out
 
 

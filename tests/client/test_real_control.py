@@ -90,6 +90,32 @@ def test_an_app_goes_from_submit_to_purge(capsys: Capture, tmp_path: Path) -> No
     assert "stocks" in gear(capsys, "info", "stocks", code=2)[1]
 
 
+def test_a_selector_that_no_device_matches_is_refused_unless_it_may_wait(capsys: Capture) -> None:
+    here = ("submit", STOCKS, "--name", "later", "--set", "quotes.path=p.csv", "--no-wait")
+    for selector, mend in (
+        ("kind=ship,site!=north", "label one by gear device label DEVICE kind=ship"),
+        ("site!=north,kind!=stock,kind!=truck", "label one by gear device label DEVICE KEY=VALUE"),
+        ("s99", "add it by gear device add s99"),
+    ):
+        out, err = gear(capsys, *here, "--devices", selector, code=2)
+        assert (out, err.count("\n")) == ("", 1)
+        assert f"no device matches {selector}: {mend}" in err
+        assert "--allow-none" in err
+    assert not any(one["name"] == "later" for one in json.loads(gear(capsys, "list", "--json")[0]))
+    own = ("--device-set", "s98:quotes.select=IBM", "--allow-none")
+    err = gear(capsys, *here, "--devices", "kind=ship", *own)[1]
+    assert "for no device yet: none fits its selector. Add one by gear device add, or label one\n" in err
+    assert "later.1: the settings of --device-set for s98 hold once such a device gets the app\n" in err
+    assert (
+        "waits for: no device matches kind=ship: add one, or label one\n" in gear(capsys, "info", "later")[0]
+    )
+    gear(capsys, "device", "add", "boat", "--label", "kind=ship")
+    assert "devices: applied by 0 of 1" in gear(capsys, "info", "later")[0]
+    gear(capsys, "device", "retire", "boat")
+    gear(capsys, "kill", "later", "--now", "--purge")
+    gear(capsys, *here, "--devices", "kind=ship", code=2)  # one that was retired is none
+
+
 def test_what_control_refuses_is_its_sentence(capsys: Capture) -> None:
     for arguments in (
         ["submit", STOCKS, "--name", "9", "--set", "quotes.path=p.csv"],

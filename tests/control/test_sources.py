@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from geartrain import Flow, Table
 from geartrain.control.states import App
-from geartrain.fleet.selectors import CLOUD_DEVICE, IN_CLOUD
+from geartrain.fleet.selectors import CLOUD_DEVICE, IN_CLOUD, parse_selector
 from geartrain.planning import make_plan
 from geartrain.revision import differences, revision_of
 from geartrain.testing import TestingSource
@@ -24,7 +24,7 @@ from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.reconciler import Reconciler
 from geartrain_cloud.control_store.errors import ConflictError
 from geartrain_cloud.control_store.model import Outline, Planned, Report, SourceOutline, State, Submission
-from geartrain_cloud.control_store.sources import with_since
+from geartrain_cloud.control_store.sources import check_meets_devices, takes_part, with_since
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform.config import PlatformConfig
@@ -280,6 +280,28 @@ def test_a_flow_of_sources_in_the_cloud_needs_no_device_and_others_leave_the_clo
     outline = Outline("rooms", [], [HEAT], "ab" * 32, code="cd" * 32)
     made = world.store.apps.submit(Submission("rooms", "heat:flow", "auto", "all"), outline)
     assert set(world.store.desired.assigned(made.instance)) == {"t1", "x1"}
+
+
+def test_a_selector_that_means_nobody_is_a_mistake_where_devices_have_something_to_do(world: World) -> None:
+    devices = list(world.store.devices.every())
+    alone, down = (Outline("heat", [], [PRICES], "ab" * 32, down=has) for has in (False, True))
+    both = Outline("heat", [], [PRICES, HEAT], "ab" * 32)
+    for text, outline, is_wrong in (
+        ("kind=ship", both, True),
+        ("kind=ship", down, True),
+        ("kind=ship", alone, False),
+        ("kind=truck", both, False),
+        ("all", both, False),
+        (IN_CLOUD, both, True),
+    ):
+        selector = parse_selector(text)
+        meant = [one for one in devices if takes_part(outline, selector, one)]
+        if is_wrong:
+            with pytest.raises(ConflictError, match=f"no device matches {text}: "):
+                check_meets_devices(outline, selector, meant)
+        else:
+            check_meets_devices(outline, selector, meant)
+    check_meets_devices(both, parse_selector("all"), [])
 
 
 def test_the_platform_s_own_device_stays_as_it_is(world: World) -> None:

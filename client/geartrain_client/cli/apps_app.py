@@ -95,6 +95,9 @@ def submit(
     retain: RetainedAge = "all",
     retain_bytes: RetainedSize = "all",
     retain_tables: RetainedTables = "all",
+    allow_none: Annotated[
+        bool, typer.Option("--allow-none", help="Take a selector that no device matches yet.")
+    ] = False,
     key: SigningKey = None,
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Do not load the flow here: run what is installed there.")
@@ -108,9 +111,10 @@ def submit(
     """Run a flow on a platform, under a name: on the devices that a selector means, and in the data centre.
 
     It is loaded and planned here first; nothing is sent of a flow that cannot run. Devices that are out of
-    contact start it when they come. Where gear key new has made keys, the code is signed and sent along, so
-    that devices on other machines get it. Paths among the settings are those of the devices. A folder has a
-    pyproject.toml that names its flow under [tool.geartrain], or just one flow in its package.
+    contact start it when they come. A selector that no device matches is refused, but with --allow-none.
+    Where gear key new has made keys, the code is signed and sent along, so that devices on other machines get
+    it. Paths among the settings are those of the devices. A folder has a pyproject.toml that names its flow
+    under [tool.geartrain], or just one flow in its package.
 
     \b
     Examples:
@@ -126,7 +130,7 @@ def submit(
     ages = (parse_age("--retain", retain), parse_age("--retain-tables", retain_tables))
     kept = (ages[0], parse_size("--retain-bytes", retain_bytes), ages[1])
     cut, cuts = _cuts(cut, device_cuts or [])
-    wishes = SubmitWishes(name, devices, cut, *given, json, isolation.value, key, cuts, *kept)
+    wishes = SubmitWishes(name, devices, cut, *given, json, isolation.value, key, cuts, *kept, allow_none)
     submit_flow(platform_at(url, state), flow, wishes)
 
 

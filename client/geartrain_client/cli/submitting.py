@@ -39,7 +39,7 @@ class SubmitWishes:
     None for the only ones that are here, if there are any; device_cuts: pairs of a selector and the cut of
     the devices that it means, `adaptive` for one that follows them, the last that means one holds; retain_s,
     retain_bytes, retain_tables_s: how long rows stay in the log, and in tables, 0 for as long as those of all
-    apps.
+    apps; allow_none: the app may wait for a device that its selector means.
     """
 
     name: str | None = None
@@ -56,6 +56,7 @@ class SubmitWishes:
     retain_s: float = 0.0
     retain_bytes: int = 0
     retain_tables_s: float = 0.0
+    allow_none: bool = False
 
 
 def submit_flow(platform: Platform, flow: str, wishes: SubmitWishes) -> None:
@@ -124,6 +125,7 @@ def body_of(flow: str, wishes: SubmitWishes) -> dict[str, Any]:
         **({"retain_s": wishes.retain_s} if wishes.retain_s else {}),
         **({"retain_bytes": wishes.retain_bytes} if wishes.retain_bytes else {}),
         **({"retain_tables_s": wishes.retain_tables_s} if wishes.retain_tables_s else {}),
+        **({"allow_none": True} if wishes.allow_none else {}),
     }
 
 
@@ -159,7 +161,7 @@ def _flat(settings: Settings) -> dict[str, Any]:
 
 def _listed(devices: list[str]) -> str:
     if not devices:
-        return "no device yet: none fits its selector"
+        return "no device yet: none fits its selector. Add one by gear device add, or label one"
     more = "" if len(devices) <= DEVICES_SHOWN else f" and {len(devices) - DEVICES_SHOWN:,} more"
     noun = "1 device" if len(devices) == 1 else f"{len(devices):,} devices"
     return f"{noun}: {', '.join(devices[:DEVICES_SHOWN])}{more}"

@@ -12,7 +12,7 @@ import asyncio
 import errno
 import json
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -40,7 +40,7 @@ from geartrain_cloud.control_store.errors import (
 from geartrain_cloud.control_store.idempotency import Answer
 from geartrain_cloud.control_store.model import Device, Outline, Submission
 from geartrain_cloud.control_store.names import check_app
-from geartrain_cloud.control_store.sources import takes_part
+from geartrain_cloud.control_store.sources import check_meets_devices, takes_part
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.hosting.wanted import SHARED_STAGES
 from geartrain_cloud.pages.connections import PageRunner
@@ -142,7 +142,7 @@ class Api:
         outline = checked.outline
         if outline is None:
             raise UnavailableError(f"flow {body.flow!r} could not be checked: submit it again")
-        meant = list(self._meant(body.devices, outline))
+        meant = self._meant(body, outline)
         self._updates.check_reaches(body.flow, outline, [one.device for one in meant])
 
         def work() -> Answer:
@@ -171,7 +171,7 @@ class Api:
                 "revision": outline.revision,
                 "devices": devices,
                 "isolation": made.isolation,
-                "note": _note(outline.shuffles),
+                "note": _note(outline.shuffles, sorted(body.device_set.keys() - devices)),
             }
 
         return self._once(key, asked, work)
@@ -307,10 +307,13 @@ class Api:
 
         return self._once(key_of(request), asked, work)
 
-    def _meant(self, selector: str, outline: Outline) -> Iterator[Device]:
-        """The devices in service that are to run a flow where a selector means them."""
-        meant = parse_selector(selector)
-        return (one for one in self._store.devices.every() if takes_part(outline, meant, one))
+    def _meant(self, body: SubmitBody, outline: Outline) -> list[Device]:
+        """The devices in service that are to run a flow; raises `ConflictError` where there has to be one."""
+        selector = parse_selector(body.devices)
+        meant = [one for one in self._store.devices.every() if takes_part(outline, selector, one)]
+        if not body.allow_none:
+            check_meets_devices(outline, selector, meant)
+        return meant
 
     def _open(self) -> Enrolment:
         if self._enrolment is None:
@@ -365,14 +368,22 @@ class Api:
         return answer
 
 
-def _note(shuffles: int) -> str:
-    """What a submit says of a flow that cannot share a query."""
-    if shuffles <= SHARED_STAGES:
-        return ""
-    return (
-        f"it has {shuffles} shuffles one after another, and the query that flows share has {SHARED_STAGES}: "
-        "it gets a query of its own"
-    )
+STRANGERS_NAMED = 5
+"""Devices that a note names at the most."""
+
+
+def _note(shuffles: int, strangers: Sequence[str]) -> str:
+    """What a submit says of a flow that cannot share a query, and of settings for devices without the app."""
+    said = []
+    if shuffles > SHARED_STAGES:
+        said.append(
+            f"it has {shuffles} shuffles one after another, and the query that flows share has "
+            f"{SHARED_STAGES}: it gets a query of its own"
+        )
+    if strangers:
+        named = ", ".join(strangers[:STRANGERS_NAMED]) + (", ..." if len(strangers) > STRANGERS_NAMED else "")
+        said.append(f"the settings of --device-set for {named} hold once such a device gets the app")
+    return "; ".join(said)
 
 
 def make_app(

@@ -9,13 +9,14 @@ own no other. What a device's own file says stands above both, and is not known 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from geartrain.fleet.selectors import ALL, IN_CLOUD, Selector, is_cloud_device, parse_selector
 from geartrain.operators.source import ENABLED
+from geartrain_cloud.control_store.errors import ConflictError
 from geartrain_cloud.control_store.model import Device, Instance, Outline, Report, SourceOutline, merged
 
 Lacks = Mapping[str, tuple[str, ...]]
@@ -43,6 +44,24 @@ def takes_part(outline: Outline, selector: Selector, device: Device) -> bool:
     if is_cloud_device(device.device, device.labels):
         return has_cloud_sources(outline)
     return needs_devices(outline) and selector.matches(device.device, device.labels)
+
+
+def check_meets_devices(outline: Outline, selector: Selector, meant: Sequence[Device]) -> None:
+    """Raise `ConflictError` where none of the devices that are `meant` is of the fleet, though some have
+    something to do for the flow. `all` means those that come, too, so that an empty fleet is no mistake.
+    """
+    there = [one for one in meant if not is_cloud_device(one.device, one.labels)]
+    if there or selector == Selector() or not needs_devices(outline):
+        return
+    if selector.name:
+        mend = f"add it by gear device add {selector.name}, or see gear device ls"
+    else:
+        labels = " ".join(f"{term.key}={term.value}" for term in selector.terms if term.equal)
+        mend = f"label one by gear device label DEVICE {labels or 'KEY=VALUE'}, or see gear device ls"
+    raise ConflictError(
+        f"no device matches {selector}: {mend}; or choose others with --devices, or say --allow-none "
+        "(allow_none in REST), so that the app waits for one that comes"
+    )
 
 
 def not_for(outline: Outline, device: Device) -> tuple[str, ...]:

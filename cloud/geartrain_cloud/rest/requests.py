@@ -78,7 +78,7 @@ Size = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 class SubmitBody(_Body, frozen=True):
     """A submit: `set` and each of `device_set` hold `step.option: value`; a text is converted by the
-    option's annotation.
+    option's annotation. Devices other than all, of which there is none, are refused, but for allow_none.
     """
 
     name: str
@@ -93,6 +93,7 @@ class SubmitBody(_Body, frozen=True):
     retain_s: Seconds = 0.0
     retain_bytes: Size = 0
     retain_tables_s: Seconds = 0.0
+    allow_none: bool = False
 
 
 class RetainBody(_Body, frozen=True):
