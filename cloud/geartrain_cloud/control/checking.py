@@ -32,7 +32,17 @@ from geartrain.planning.past import past_of
 from geartrain.planning.properties import derive_properties
 from geartrain.planning.shuffles import stage_numbers
 from geartrain.planning.splitting import with_partials
-from geartrain.revision import Change, Revision, change_of, code_of, differences, in_short, revision_of
+from geartrain.revision import (
+    Change,
+    Revision,
+    change_of,
+    code_of,
+    differences,
+    in_short,
+    parts_of,
+    revision_of,
+    with_parts,
+)
 from geartrain.revision.change import Evolution, TableForm
 from geartrain.revision.revision import ChannelForm
 from geartrain.schema import Schema
@@ -73,7 +83,8 @@ class Question(msgspec.Struct, frozen=True):
     by which devices send, or have sent; wider: a cut with steps for the devices that the app does not have
     yet, "" for none; is_back: to have what it had, as far as that can be; climbs: the ladder of cuts
     is wanted; reads_past: the steps that it attaches are to read the log of before; gives_up: records of
-    former types that cannot be upgraded are to become dead letters.
+    former types that cannot be upgraded are to become dead letters. parts: by step, what the code of that app
+    rests on.
     """
 
     flow: str
@@ -96,6 +107,7 @@ class Question(msgspec.Struct, frozen=True):
     climbs: bool = False
     reads_past: bool = False
     gives_up: bool = False
+    parts: dict[str, dict[str, str]] | None = None
 
 
 class PastFound(msgspec.Struct, frozen=True):
@@ -186,6 +198,7 @@ def check(question: Question) -> Answer:
         base=base,
         cuts=cuts,
         without=question.without,
+        parts=parts_of(plan.graph, revision.code),
     )
     change, is_same, past = None, False, None
     if running is not None:
@@ -197,6 +210,7 @@ def check(question: Question) -> Answer:
         refusals = () if question.keeps_flow else _unread(question, running, revision, known)
         letters = _with_older(change.letters, question, known, running)
         change = replace(change, refusals=(*change.refusals, *refusals), letters=letters)
+        change = with_parts(change, running, revision, question.parts, outline.parts or {})
         past = _past(plan, change, devices, known.channels) if question.reads_past else None
     rungs = ladder_of(whole, base, cuts) if question.climbs else None
     options = _as_data(whole, plain)

@@ -285,6 +285,7 @@ class Updates:
             is_back=is_back,
             reads_past=bool(begin),
             gives_up=body.dead_letter_old,
+            parts=ran.parts,
         )
         checked = await self.load(question)
         outline = checked.outline

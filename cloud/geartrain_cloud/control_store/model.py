@@ -105,7 +105,8 @@ class Outline(msgspec.Struct, frozen=True):
     new in it, read the log, "" for the place where it comes into force. channels: also those of former
     revisions, by which devices send that have not gone over; gone: the sources of former revisions that this
     one has not, of which such devices send, each with the revision by which it came. anew: sinks beside
-    tables that each run writes in a folder of its own, none where nobody has said.
+    tables that each run writes in a folder of its own, none where nobody has said. parts: by step what its
+    code rests on, None where nobody has said.
     """
 
     flow: str
@@ -128,6 +129,7 @@ class Outline(msgspec.Struct, frozen=True):
     attached: tuple[str, ...] = ()
     gone: dict[str, int] = {}
     anew: tuple[str, ...] = ()
+    parts: dict[str, dict[str, str]] | None = None
 
     @property
     def given_up(self) -> dict[str, tuple[str, ...]]:

@@ -24,6 +24,7 @@ from geartrain.revision.differences import (
     record_fields,
     step_clauses,
 )
+from geartrain.revision.parts import Parts, part_clauses
 from geartrain.revision.revision import ChannelForm, Revision, StepForm
 
 TASKS = frozenset({"process"})
@@ -66,6 +67,8 @@ CHANNELS = (
     "before: name the former type in the new one's upgrade, or give the step another id, or have what they "
     "send become dead letters with --dead-letter-old"
 )
+
+UNKNOWN = "whether its code differs is not known, since the app was submitted to an earlier release"
 
 What = Literal["attached", "replaced", "removed", "moved", "same"]
 Kept = Literal["", "kept", "dropped", "refused"]
@@ -162,6 +165,27 @@ def change_of(
         _upgrades(old, new, taken=True) if differ else {},
         _upgrades(old, new, taken=False) if differ and gives_up else {},
     )
+
+
+def with_parts(change: Change, old: Revision, new: Revision, was: Parts | None, now: Parts) -> Change:
+    """A change that tells of steps whose code rests on other parts, too; was, now: the parts of both, None
+    where nobody has noted them. Where files differ, that is said of each step.
+    """
+    known = {one.step: one for one in change.steps}
+    here = {step.id: step for step in old.steps}
+    found = []
+    for name in _in_order(old, new):
+        one = known.get(name)
+        if name in here and any(step.id == name for step in new.steps):
+            clauses = () if was is None else tuple(part_clauses(was.get(name, {}), now.get(name, {})))
+            if clauses:
+                one = one or StepChange(name, "same")
+                what = "replaced" if one.what == "same" else one.what
+                one = replace(one, what=what, says=(*one.says, *clauses))
+            elif one is not None and was is None and change.code:
+                one = replace(one, says=(*one.says, UNKNOWN))
+        found += [one] if one is not None else []
+    return replace(change, steps=tuple(found))
 
 
 def lost_state(old: Revision, new: Revision, steps: Iterable[str]) -> list[str]:
