@@ -274,7 +274,7 @@ def test_query_shows_the_state_of_a_key(platform: FakePlatform, capsys: Capture)
     assert f"device {SHOWN} has not answered, not heard of yet\n" in says
     del platform.told["silent"]
     out, _ = gear(capsys, "query", "heat", "jams", "street-7")
-    assert platform.asked[-1][1].endswith("/apps/heat/steps/jams/state?key=street-7&wait_s=10")
+    assert platform.asked[-1][1].endswith("/apps/heat/steps/jams/state?key=street-7&wait_s=30")
     platform.told |= {"run": 2, "clock_us": None, "state": 7, "timers_us": [0, 1, 2, 3], "forgets_us": 5}
     out, _ = gear(capsys, "query", "heat", "jams", "7")
     assert out.startswith("7\nnext timer: 1970-01-01T00:00:00")

@@ -16,6 +16,7 @@ from geartrain.control.codec import encode_reported
 from geartrain.control.questions import DeviceAnswer, ToldByDevice
 from geartrain.control.states import Reported
 from geartrain_cloud.control.device_questions import DeviceQuestions, Heard
+from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.questions import Questions
 from geartrain_cloud.control_store.model import CutRule
 from geartrain_cloud.hosting.questions import Answer, Question, QuestionFolder
@@ -63,8 +64,13 @@ class World:
         self.fleet.submit(CutRule("kind=truck", "sums"))
         self.folder = folder
         self.devices, self.in_cloud = devices, in_cloud
+        self.hosted: dict[str, HostReport] = {}
         self.questions = Questions(
-            self.fleet.store, QuestionFolder(PlatformPlaces(folder).questions), SystemClock(), devices
+            self.fleet.store,
+            QuestionFolder(PlatformPlaces(folder).questions),
+            SystemClock(),
+            devices,
+            lambda name: self.hosted.get(name, HostReport()),
         )
 
     def ask(self, path: str) -> tuple[int, Any]:
@@ -119,6 +125,12 @@ def test_a_key_is_not_told_as_missing_while_somebody_is_silent(tmp_path: Path) -
     devices._keys["d1"], world.in_cloud = ["b"], None
     assert world.ask("sums/state?key=b&wait_s=1")[1]["device"] == "d1"
     assert world.refusal("sums/state?key=a&wait_s=1").startswith("no micro-batch has answered within 1 s")
+    world.hosted = {"heat.1": HostReport(state="running", micro_batch_ms=14_200.0)}
+    assert world.refusal("sums/state?key=a&wait_s=1") == (
+        "no micro-batch has answered within 1 s: a question waits for the micro-batch under way and then for "
+        "a short one, and the last one took 14 s: wait longer, with --timeout up to 50s, or see gear info "
+        "heat"
+    )
 
 
 def test_a_named_device_is_asked_alone_and_has_to_run_the_step(tmp_path: Path) -> None:

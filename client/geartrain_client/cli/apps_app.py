@@ -324,7 +324,7 @@ def query(
     ] = None,
     timeout: Annotated[
         str, typer.Option("--timeout", metavar="TIME", help="Wait at most so long, up to 50s.")
-    ] = "10s",
+    ] = "30s",
     url: Url = None,
     state: State = None,
     json: Json = False,
@@ -332,9 +332,9 @@ def query(
     """Ask a running app what a step keeps of a key, or which keys it has.
 
     Of a step in the data centre a micro-batch answers, with the event time and the positions of the log that
-    it has reached. Of a step on devices the one that has the key answers, between two commits. KEY is true or
-    false, hexadecimal digits or a JSON list where the step's keys are booleans, bytes or tuples. One that
-    begins with - goes behind --.
+    it has reached. It is a short one of its own, behind the one that is under way. Of a step on devices the
+    one that has the key answers, between two commits. KEY is true or false, hexadecimal digits or a JSON list
+    where the step's keys are booleans, bytes or tuples. One that begins with - goes behind --.
 
     \b
     Examples:

@@ -136,7 +136,7 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         cuts = Cuts(store, updates.load, *given[2:])
         api = Api(store, updates.load, observer, changed.set, updates, enrolment)
         asking = DeviceQuestions(clock)
-        questions = Questions(store, QuestionFolder(places.questions), clock, asking)
+        questions = Questions(store, QuestionFolder(places.questions), clock, asking, host)
         rounds, secret = _secrets(store, places, changed.set, enrolment, clock)
         streams, pauses = _streams(store, places), Pauses(places, clock)
         purging = Purging(store, config, clock, changed.set, pauses, enrolment)

@@ -26,6 +26,7 @@ from geartrain.records.event_time import START_OF_TIME, format_time
 from geartrain.revision import Revision
 from geartrain.revision.revision import StepForm
 from geartrain_cloud.control.device_questions import DeviceQuestions, Heard
+from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control_store.errors import (
     ControlError,
     InvalidError,
@@ -41,7 +42,7 @@ from geartrain_cloud.hosting.questions import OPEN_MAX, QuestionFolder
 from geartrain_cloud.hosting.questions import Answer as Told
 from geartrain_cloud.hosting.questions import Question as Asked
 from geartrain_cloud.rest import answers
-from geartrain_cloud.rest.requests import StateQuery, query_of
+from geartrain_cloud.rest.requests import WAIT_S_MAX, StateQuery, query_of
 from geartrain_cloud.rest.routes import route
 
 ASKED_MAX = 10
@@ -58,8 +59,15 @@ class Questions:
     """Those to the apps of one platform."""
 
     def __init__(
-        self, store: ControlStore, folder: QuestionFolder, clock: Clock, devices: DeviceQuestions
+        self,
+        store: ControlStore,
+        folder: QuestionFolder,
+        clock: Clock,
+        devices: DeviceQuestions,
+        host: Callable[[str], HostReport],
     ) -> None:
+        """`host`: what the Spark host says of an instance."""
+        self._host = host
         self._store, self._folder, self._clock, self._devices = store, folder, clock, devices
         self._turns = Turns(clock.monotonic_s)
 
@@ -95,12 +103,23 @@ class Questions:
         finally:
             self._folder.forget(asked.id)
         if told is None:
-            raise UnansweredError(
-                f"no micro-batch has answered within {wait_s} s: see gear info {instance.name}, and ask again"
-            )
+            raise UnansweredError(self._unanswered(instance, wait_s))
         if told.refused:
             raise UnansweredError(told.refused)
         return self._form(instance, step, told)
+
+    def _unanswered(self, instance: Instance, wait_s: int) -> str:
+        """What a question has waited for, which no micro-batch has answered."""
+        said = f"no micro-batch has answered within {wait_s} s"
+        took_ms = self._host(instance.instance).micro_batch_ms
+        if not took_ms:
+            return f"{said}: see gear info {instance.name}, and ask again"
+        took_s = max(1, round(took_ms / 1_000))
+        longer = f"wait longer, with --timeout up to {WAIT_S_MAX}s" if wait_s < WAIT_S_MAX else "ask again"
+        return (
+            f"{said}: a question waits for the micro-batch under way and then for a short one, and the last "
+            f"one took {took_s} s: {longer}, or see gear info {instance.name}"
+        )
 
     async def _asked_of_devices(
         self, instance: Instance, step: str, key: str | None, asked: Sequence[str], wait_s: int

@@ -119,6 +119,7 @@ class HostReader(DataSourceStreamReader):
         self._versions = Versions(self._places.versions)
         self._steering = SteeringFile(self._places.steering)
         self._questions = BatchFolder(self._places.questions)
+        self._rested = False
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         """Where the flows of the first version begin."""
@@ -129,16 +130,21 @@ class HostReader(DataSourceStreamReader):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """Where the micro-batch that begins at `start` ends; `start` itself where nothing is new."""
+        """Where the micro-batch that begins at `start` ends; `start` itself where nothing is new.
+
+        One that brings questions reads nothing of the log, so that the answers wait for no more than the one
+        before. It does so every second time at the most: who asks without end slows flows, and stops none.
+        """
         number = start[PLAN] + self._versions.exists(start[PLAN] + 1)
         flows, steering = self._versions.read(number).flows, self._steering.read()
-        still = steering.held.keys() | steering.out.keys()
+        asked, answered = (self._questions.newest(start.get(QUESTIONS, 0)), start.get(QUESTIONS, 0))
+        self._rested = asked > answered and number == start[PLAN] and not self._rested
+        still = set(flows) if self._rested else steering.held.keys() | steering.out.keys()
         still |= {name for name, hosted in flows.items() if hosted.leaves_for}
         moving = {hosted.flow for name, hosted in flows.items() if name not in still}
         newest = self._log.newest(moving)
         resting = {name: hosted for name, hosted in flows.items() if name in still}
         going = {name: hosted for name, hosted in flows.items() if name not in still}
-        asked = self._questions.newest(start.get(QUESTIONS, 0))
         return (
             {PLAN: number}
             | ({QUESTIONS: asked} if asked else {})
