@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,13 +21,14 @@ import msgspec
 from geartrain.errors import USER_ERRORS, SourceError
 from geartrain.graph.conform import describe
 from geartrain.printable import shortened
-from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME, format_time, parse_time
+from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME, format_time
 from geartrain.schema import Field, Logical, Schema, derive, logicals
 from geartrain.source import Split
 from geartrain_devices.csv_columns import column_index, field_at
 from geartrain_devices.csv_rows import PLAIN, BadRowError, CsvOptions, Row, read_header, read_rows
 from geartrain_devices.csv_values import BAD_VALUE, CsvValues
 from geartrain_devices.file_replay import NOT_A_RECORD, FileReplay, RecordedRow, RowReader
+from geartrain_devices.written_times import Times
 
 T = TypeVar("T")
 _LOG = logging.getLogger("geartrain.devices")
@@ -85,7 +86,12 @@ class CsvReplay(CsvOptions, FileReplay[T]):
         Raises:
             ValueError: with a sentence; the row is then a dead letter.
         """
-        return parse_moment(text)
+        return self.times.of_text(text)
+
+    @cached_property
+    def times(self) -> Times:
+        """How texts of times are read."""
+        return Times(f"file {self.path}", self)
 
     def derived(self, column: str) -> tuple[str, Callable[[str], str]] | None:
         """What a column follows from where the file lacks it.
@@ -183,7 +189,9 @@ class _Layout(msgspec.Struct, frozen=True):
             index = column_index(path, header, wanted[column], options, needed)
             return _Column(index, found[1] if found else None)
 
-        values = CsvValues(options, parse_moment)
+        has_own = type(source).moment is not CsvReplay.moment  # a subclass that reads another form
+        times = lru_cache(maxsize=4_096)(Times(name, options).of_text)  # days repeat
+        values = CsvValues(options, times)
         return _Layout(
             path,
             options,
@@ -200,7 +208,7 @@ class _Layout(msgspec.Struct, frozen=True):
             frozenset(source.select),
             source.others,
             source.check,
-            source.moment,
+            source.moment if has_own else times,
             name,
         )
 
@@ -332,6 +340,3 @@ def csv_reader(path: str, time_column: str, kind: Any, options: CsvOptions = PLA
         SourceError: naming the file and the column.
     """
     return _Layout.of(CsvReplay[Any](path=path, time_column=time_column), kind, options=options)
-
-
-parse_moment = lru_cache(maxsize=4_096)(parse_time)  # days repeat

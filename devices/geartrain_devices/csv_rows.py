@@ -16,10 +16,11 @@ from typing import Final
 
 import msgspec
 
-from geartrain.declarations.options import Count, Options
+from geartrain.declarations.options import Count
 from geartrain.errors import SourceError
 from geartrain_devices.text_bytes import NotTextError, TextCoding, check_encoding
 from geartrain_devices.text_files import TextLines, open_text
+from geartrain_devices.written_times import TimeOptions, Times
 
 ROW_BYTES_MAX: Final = 1 << 20
 """Bytes of one row, quoted newlines included."""
@@ -40,8 +41,8 @@ TAB_WRITTEN: Final = "\\t"
 _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 
 
-class CsvOptions(Options):
-    """How CSV files are written: the options of every source that reads them.
+class CsvOptions(TimeOptions):
+    """How CSV files are written: the options of every source that reads them, with those of times.
 
     Args:
         delimiter: the character between two columns. A first line such as `sep=;` stands above it.
@@ -55,6 +56,7 @@ class CsvOptions(Options):
         decimal: the character before the decimals of a number.
         thousands: the character between the thousands of a number; empty: none.
         null_values: texts that mean that a value is missing, beside the empty one.
+        nan: whether nan, inf and infinity are read in fields of type float.
         encoding: how the text is written where no byte-order mark says so; empty for UTF-8.
     """
 
@@ -69,11 +71,13 @@ class CsvOptions(Options):
     decimal: str = "."
     thousands: str = ""
     null_values: list[str] = field(default_factory=list)
+    nan: bool = False
     encoding: str = ""
 
     def check_csv(self, where: str) -> None:
         """Raise `SourceError`, which begins with `where`, for an option that cannot be."""
         check_encoding(where, self.encoding)
+        Times(where, self)
         for name in ("delimiter", "decimal", "quote", "thousands"):
             value, is_needed = getattr(self, name), name in ("delimiter", "decimal")
             value = "\t" if name == "delimiter" and value == TAB_WRITTEN else value

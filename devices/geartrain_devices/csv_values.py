@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from math import isfinite, isinf
 from typing import Any, Final
 
 from geartrain.printable import shortened
@@ -61,7 +62,7 @@ class CsvValues:
         self._parsers: dict[FieldType, Parse] = {
             FieldType.BOOL: _parse_bool,
             FieldType.INT64: _parse_int,
-            FieldType.FLOAT64: _parse_float,
+            FieldType.FLOAT64: _parse_float if options.nan else _parse_finite,
             FieldType.STR: str,
             FieldType.BYTES: str.encode,
             FieldType.DATETIME: lambda text: to_datetime(moment(text)),
@@ -171,9 +172,19 @@ def _lowering(logical: Logical) -> Parse:
 
 
 def _parse_float(text: str) -> float:
-    if _FLOAT.fullmatch(text.strip()):
-        return float(text)
-    raise ValueError(f"{shortened(text)} is not a number")
+    if not _FLOAT.fullmatch(text.strip()):
+        raise ValueError(f"{shortened(text)} is not a number")
+    number = float(text)
+    if isinf(number) and any(character.isdigit() for character in text):
+        raise ValueError(f"{shortened(text)} is beyond a float of 64 bits")
+    return number
+
+
+def _parse_finite(text: str) -> float:
+    number = _parse_float(text)
+    if not isfinite(number):
+        raise ValueError(f"{shortened(text)} is no finite number: set nan = true to read it")
+    return number
 
 
 def _parse_int(text: str) -> int:

@@ -25,6 +25,7 @@ from geartrain_devices.csv_rows import CsvOptions
 from geartrain_devices.file_replay import RecordedRow, RowReader, RowReport
 from geartrain_devices.json_fields import JsonFields
 from geartrain_devices.json_lines import JsonReader
+from geartrain_devices.json_values import ValueOptions
 from geartrain_devices.text_bytes import check_encoding
 from geartrain_devices.text_files import reason_of
 
@@ -80,7 +81,7 @@ class WatchedDirectory(Source[T]):
         return [split]
 
 
-class JsonLinesDirectory(WatchedDirectory[T]):
+class JsonLinesDirectory(ValueOptions, WatchedDirectory[T]):
     """A directory of files of JSON lines.
 
     Args:
@@ -90,7 +91,6 @@ class JsonLinesDirectory(WatchedDirectory[T]):
         settle_ms: a file is complete when it was not written to for so long, and nobody has it open for
             writing.
         time: the path of the event time in a document.
-        time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
         fields: paths by field, for those that are not found by their own name.
         encoding: how the text is written where no byte-order mark says so; empty for UTF-8.
         out_of_orderness_ms: how far the time of a line may lie below the highest before it and not be late.
@@ -99,14 +99,13 @@ class JsonLinesDirectory(WatchedDirectory[T]):
 
     pattern: str = "*.jsonl"
     time: str = "time"
-    time_unit: str = "s"
     fields: dict[str, str] = field(default_factory=dict)
     encoding: str = ""
 
     def reader(self, step: str, out: type[T]) -> Callable[[str], RowReader]:
         """One file as lines."""
         check_encoding(f"source {step}", self.encoding)
-        fields = JsonFields(f"source {step}", out, self.time, self.time_unit, self.fields)
+        fields = JsonFields(f"source {step}", out, self.time, self, self.fields)
         return lambda path: JsonReader(path, fields, self.encoding)
 
 

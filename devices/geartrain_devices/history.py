@@ -24,6 +24,7 @@ from geartrain_devices.csv_replay import csv_reader
 from geartrain_devices.file_replay import RecordedRow, ReplaySplit, RowReader
 from geartrain_devices.json_fields import JsonFields
 from geartrain_devices.json_lines import JsonReader
+from geartrain_devices.json_values import ValueOptions
 
 T = TypeVar("T")
 
@@ -123,7 +124,7 @@ class History(Source[T]):
         if form == CSV:
             return csv_reader(path, self.time, out)
         if form == JSON:
-            return JsonReader(path, JsonFields(f"source {step}", out, self.time, "s", {}))
+            return JsonReader(path, JsonFields(f"source {step}", out, self.time, ValueOptions(), {}))
         raise SourceError(
             f"file {path} is neither CSV nor JSON lines: call it .csv or .jsonl, or so with .gz behind it"
         )

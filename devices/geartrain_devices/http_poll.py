@@ -30,6 +30,7 @@ from geartrain.errors import SourceError
 from geartrain.source import Source, Split
 from geartrain_devices.http_place import NOTHING, Answered, HttpPlace, answered
 from geartrain_devices.json_fields import DOCUMENT_BYTES_MAX, JsonFields, now_us, parse_path
+from geartrain_devices.json_values import ValueOptions
 from geartrain_devices.live import LiveBufferSplit
 
 T = TypeVar("T")
@@ -38,8 +39,10 @@ _LOG = logging.getLogger("geartrain.devices")
 _TIMEOUT_S = 10.0
 
 
-class HttpPoll(Source[T]):
+class HttpPoll(ValueOptions, Source[T]):
     """Records of type `T` from the JSON that an address answers. A record before 1970 is a dead letter.
+
+    How its times and numbers are written, the options of `ValueOptions` say.
 
     Args:
         url: the address.
@@ -48,7 +51,6 @@ class HttpPoll(Source[T]):
             after a restart either; empty for none.
         items: the path of a list whose elements are the records, empty where an answer is one record.
         time: the path of the event time in a record, empty where the time of the answer is meant.
-        time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
         fields: paths by field, for those that are not found by their own name.
         out_of_orderness_ms: how far a record may lie behind the newest and not be late.
     """
@@ -61,7 +63,6 @@ class HttpPoll(Source[T]):
     keep: FilePath = ""
     items: str = ""
     time: str = ""
-    time_unit: str = "s"
     fields: dict[str, str] = field(default_factory=dict)
     out_of_orderness_ms: Count = 0
 
@@ -84,7 +85,7 @@ class HttpPoll(Source[T]):
             items = parse_path(self.items) if self.items else ()
         except ValueError as error:
             raise SourceError(f"source {step}: items: {error}") from None
-        fields = JsonFields(f"source {step}", out, self.time, self.time_unit, self.fields)
+        fields = JsonFields(f"source {step}", out, self.time, self, self.fields)
         bound_us = self.out_of_orderness_ms * 1_000
         keep = Path(self.keep) if self.keep else None
         asking = _Asking(f"source {step}", self.url, self.every_s, items, fields, keep)

@@ -2,7 +2,8 @@
 
 Under every source that reads JSON. A path is names and indexes as in `state.readings[0].value`; a field
 without one is found by its own name at the top. Guarantees: a document that is no such record raises
-`ValueError` with one sentence that names the field. Numbers are read exactly as they are written.
+`ValueError` with one sentence that names the field, and a code. Numbers are read exactly as they are written.
+Of a name that stands twice in an object, the last value counts.
 
 Where each field is a plain value at the top, a decoder that is made for the document's keys reads it
 (`TypedReader`). It gives to the last bit what the paths would have given. What it refuses is read again by
@@ -13,24 +14,33 @@ from __future__ import annotations
 
 import inspect
 import re
-import time
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from decimal import Decimal
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from geartrain.errors import SourceError
-from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME, format_time, parse_time
+from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME
 from geartrain.schema import Field, FieldType, RowCodec, Schema
 from geartrain.schema.derive import field_names, is_record_type
 from geartrain.schema.storable import INT64
+from geartrain.source import Source
+from geartrain_devices.json_faults import NAN, fault_of
+from geartrain_devices.json_values import (
+    MISSING_VALUE,
+    NoValueError,
+    ValueOptions,
+    Values,
+    defaults_of,
+    shown_value,
+)
 from geartrain_devices.text_bytes import not_utf8
+from geartrain_devices.written_times import BAD_TIME, NoTimeError, Times, now_us
 
-UNITS_US: Mapping[str, int] = {"s": 1_000_000, "ms": 1_000, "us": 1}
-"""Units of a numeric time, in microseconds."""
+__all__ = ["JsonFields", "now_us", "parse_path"]
 
 DOCUMENT_BYTES_MAX = 1 << 20
 _STEP = re.compile(r"(?:^|\.)([^.\[\]]+)|\[(\d+)\]")
@@ -63,33 +73,34 @@ class JsonFields:
         where: str,
         kind: Any,
         time_path: str,
-        time_unit: str,
+        options: ValueOptions,
         paths: Mapping[str, str],
         *,
         from_text: bool = False,
     ) -> None:
-        """time_path: where the event time stands, empty where a document has none; time_unit: of a time that
-        is a number; paths: by field; from_text: values are text, and converted: "20.5" fits a float. Raises
-        `SourceError`, which begins with `where`.
+        """time_path: where the event time stands, empty where a document has none; options: how times and
+        values are written, most often the source itself; paths: by field; from_text: values are texts, and
+        converted: "20.5" fits a float. Raises `SourceError`, which begins with `where`.
         """
-        self._is_strict = not from_text
-        if time_unit not in UNITS_US:
-            raise SourceError(f"{where}: time_unit = {time_unit!r} must be one of {', '.join(UNITS_US)}")
-        self._unit_us = UNITS_US[time_unit]
+        by_clock = isinstance(options, Source) and not options.replayable
+        self._times = Times(where, options, by_clock=by_clock)
+        self._takes_nan = options.nan
         self._kind, self._codec = kind, RowCodec(kind)
         names = field_names(kind) if is_record_type(kind) else ("value",)
         hints = typing.get_type_hints(kind, include_extras=True) if is_record_type(kind) else {"value": kind}
         unknown = sorted(set(paths) - set(names))
         if unknown:
             raise SourceError(f"{where}: there is no field {unknown[0]!r}; its fields: {', '.join(names)}")
+        values = Values(self._times, options, from_text=from_text)
         try:
             self._time_path = parse_path(time_path) if time_path else ()
-            self._fields = [(name, parse_path(paths.get(name, name)), hints[name]) for name in names]
+            self._fields = [
+                (name, parse_path(paths.get(name, name)), values.reader(hints[name])) for name in names
+            ]
         except ValueError as error:
             raise SourceError(f"{where}: {error}") from None
         self._is_record = is_record_type(kind)
-        parameters = inspect.signature(kind).parameters if self._is_record else {}
-        self._defaults = {n for n, p in parameters.items() if p.default is not p.empty}
+        self._defaults = defaults_of(kind) if self._is_record else set()
         self._typed = self._typed_reader()
 
     def _typed_reader(self) -> TypedReader | None:
@@ -101,7 +112,7 @@ class JsonFields:
         # A time is read exactly as it is written, where a float field may hold another number.
         if any(field.key == key and field.hint not in (str, INT64) for field in fields):
             return None
-        return TypedReader(self._kind, fields, key, self._time_of, self._unit_us)
+        return TypedReader(self._kind, fields, key, self._time_of, self._times.whole_us)
 
     def read(self, raw: bytes, topic: str | None = None) -> tuple[int | None, Any]:
         """(event time in microseconds or None where documents have none, the record).
@@ -114,10 +125,7 @@ class JsonFields:
         typed = self._typed
         if typed is not None and (found := typed.read(raw)) is not None:
             return found
-        try:
-            document = msgspec.json.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ValueError(not_utf8(raw) or f"it is not JSON: {error}") from None
+        document = decode_document(raw, takes_nan=self._takes_nan)
         if typed is not None:
             typed.learn(document)
         if topic is not None:
@@ -127,18 +135,33 @@ class JsonFields:
 
     def pick(self, document: Any) -> tuple[int | None, Any]:
         """The same of a document that is decoded already."""
-        time_us = self._time(document) if self._time_path else None
-        found = ((name, _at(document, path), hint) for name, path, hint in self._fields)
-        values = {
-            name: _convert(name, part, hint, self._is_strict)
-            for name, part, hint in found
-            if part is not None or name not in self._defaults
-        }
+        time_us = self._time_of(_at(document, self._time_path)) if self._time_path else None
+        values = {}
+        for (name, path, reading), field in zip(self._fields, self._codec.schema.fields, strict=True):
+            part = _at(document, path)
+            if part is not None:
+                at = _text(path)
+                values[name] = reading(part, f"field {name}" if at == name else f"field {name}, at {at},")
+            elif name not in self._defaults:
+                if not field.optional:
+                    raise self._missing(document, name, path)
+                values[name] = None
         record = self._kind(**values) if self._is_record else values["value"]
         fitting, wrong = self._codec.conform([record])
         if wrong:
             raise ValueError(wrong[0][1])
         return time_us, fitting[0]
+
+    @staticmethod
+    def _missing(document: Any, name: str, path: Path) -> NoValueError:
+        """Why a field has no value that counts."""
+        if _is_in(document, path):
+            why = f"field {name} is null: give it a default, or a type with | None"
+        elif isinstance(document, dict) or not isinstance(path[0], str):
+            why = f"it has no {_text(path)}: say in fields where field {name} stands, or give it a default"
+        else:
+            why = f"it is {shown_value(document)}, and must be an object with {_text(path)}"
+        return NoValueError(why, MISSING_VALUE)
 
     def lacking(self, documents: Sequence[Any]) -> str:
         """The path that a record needs and none of the documents has, "" where each is in one of them.
@@ -161,37 +184,51 @@ class JsonFields:
         """The record of its columns."""
         return self._codec.from_columns([[value] for value in columns])[0]
 
-    def _time(self, document: Any) -> int:
-        return self._time_of(_at(document, self._time_path))
-
     def _time_of(self, found: Any) -> int:
-        if isinstance(found, str):
-            time_us = parse_time(found)
-        elif isinstance(found, int | float) and not isinstance(found, bool):
-            # The shortest text of a float is the number as it was written.
-            exact = Decimal(repr(found)) * self._unit_us
-            try:
-                time_us = int(exact.to_integral_value(ROUND_HALF_EVEN))
-            except (InvalidOperation, OverflowError, ValueError):
-                raise ValueError(f"its time {found} is no time") from None
-        else:
-            raise ValueError(f"it has no time at {_text(self._time_path)}")
-        if not EARLIEST_TIME <= time_us < END_OF_TIME:
-            side, end = ("before", EARLIEST_TIME) if time_us < EARLIEST_TIME else ("not before", END_OF_TIME)
-            raise ValueError(f"its time {found} is {side} {format_time(end)}")
-        return time_us
+        """The event time of what stands at its path; raises `ValueError` with a sentence."""
+        if not isinstance(found, str | int | Decimal | float) or isinstance(found, bool):
+            at = _text(self._time_path)
+            raise NoValueError(
+                f"it has no time at {at}"
+                + ("" if found is None else f", but {shown_value(found)}: a text or a number is meant"),
+                BAD_TIME,
+            )
+        try:
+            return self._times.event_time(found)
+        except NoTimeError as error:
+            raise NoValueError(f"its time {error}", BAD_TIME) from None
 
 
-def now_us() -> int:
-    """The device's clock: the event time of documents that have none."""
-    return time.time_ns() // 1_000
+_decode = msgspec.json.Decoder(float_hook=Decimal).decode
 
 
-def _convert(name: str, part: Any, hint: Any, is_strict: bool) -> Any:
+def decode_document(raw: bytes, *, takes_nan: bool = False) -> Any:
+    """A document of JSON, its numbers with a point as `Decimal`.
+
+    Args:
+        raw: its bytes.
+        takes_nan: whether NaN, Infinity and -Infinity are read, as floats.
+
+    Returns:
+        Objects as dictionaries, arrays as lists.
+
+    Raises:
+        ValueError: with a sentence and a code, for what is none.
+    """
     try:
-        return msgspec.convert(part, hint, strict=is_strict)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"field {name}: {error}") from None
+        return _decode(raw)
+    except (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError):
+        if (problem := not_utf8(raw)) is not None:
+            raise NoValueError(problem, "not_utf8") from None
+    fault = fault_of(raw)
+    if fault.code == NAN and takes_nan:
+        import json  # the one decoder that reads NaN; few devices need it
+
+        try:
+            return json.loads(raw, parse_float=Decimal, parse_constant=float)
+        except (ValueError, ArithmeticError, RecursionError):
+            fault = fault_of(re.sub(rb"-?\b(NaN|Infinity)\b", b"0", raw))
+    raise NoValueError(f"it is not JSON: it {fault.text}", fault.code)
 
 
 def _at(document: Any, path: Path) -> Any:
@@ -283,11 +320,11 @@ class TypedReader:
         fields: list[PlainField],
         time_key: str | None,
         time_of: Callable[[Any], int],
-        unit_us: int,
+        unit_us: int | None,
     ) -> None:
         """make: a record of its fields in this order, without a check of its own; time_key: where the event
         time stands, None where documents have none; time_of: reads it, or raises `ValueError`; unit_us: of a
-        time that is a whole number.
+        time that is a whole number, None where `time_of` reads that too.
         """
         self._make, self._fields = make, fields
         self._time_key, self._time_of, self._unit_us = time_key, time_of, unit_us
@@ -308,13 +345,15 @@ class TypedReader:
             "Document", shape, rename=keys, kw_only=True, forbid_unknown_fields=True, gc=False
         )
         self._known = frozenset(keys.values())
-        self.read = self._reading(msgspec.json.Decoder(kind).decode, attrgetter(*names))
+        self.read = self._reading(msgspec.json.Decoder(kind, float_hook=Decimal).decode, attrgetter(*names))
         """(event time in microseconds or None where documents have none, the record); None: refused."""
 
     def _reading(self, decode: Callable[[bytes], Any], values: Callable[[Any], Any]) -> Reading:
         make, is_one, is_timed = self._make, len(self._fields) == 1, self._time_key is not None
-        time_of, unit_us = self._time_of, self._unit_us
+        time_of, unit_us = self._time_of, self._unit_us or 1
         least, end = EARLIEST_TIME // unit_us, END_OF_TIME // unit_us
+        if self._unit_us is None:
+            least = end  # so that each is read by `time_of`
 
         def read(raw: bytes) -> tuple[int | None, Any] | None:
             try:
@@ -322,7 +361,7 @@ class TypedReader:
                 if is_timed:
                     time = document.time
                     time_us = time * unit_us if type(time) is int and least < time < end else time_of(time)
-            except (ValueError, RecursionError):  # msgspec's errors are among them
+            except (ValueError, ArithmeticError, RecursionError):  # msgspec's errors are among them
                 return None
             return time_us, make(values(document)) if is_one else make(*values(document))
 

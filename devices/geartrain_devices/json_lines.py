@@ -19,6 +19,7 @@ from geartrain.graph.conform import describe
 from geartrain.source import Split
 from geartrain_devices.file_replay import NOT_A_RECORD, FileReplay, RecordedRow
 from geartrain_devices.json_fields import DOCUMENT_BYTES_MAX, JsonFields
+from geartrain_devices.json_values import ValueOptions
 from geartrain_devices.text_bytes import NotTextError, TextCoding, check_encoding
 from geartrain_devices.text_files import open_text
 
@@ -29,13 +30,14 @@ HEAD_DOCUMENTS = 100
 _NAMES_MAX = 20
 
 
-class JsonLines(FileReplay[T]):
+class JsonLines(ValueOptions, FileReplay[T]):
     """Records of type `T` from the lines of a file, one JSON document each; blank lines are passed over.
+
+    How its times and numbers are written, the options of `ValueOptions` say.
 
     Args:
         path: the file, gzip if it ends in `.gz`.
         time: the path of the event time in a document, such as `meta.at`: ISO 8601, or a number.
-        time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
         fields: paths by field, for those that are not found by their own name.
         encoding: how the text is written where no byte-order mark says so; empty for UTF-8.
         speed: event seconds for each second of the clock, or `"max"`.
@@ -46,7 +48,6 @@ class JsonLines(FileReplay[T]):
     """
 
     time: str = "time"
-    time_unit: str = "s"
     fields: dict[str, str] = field(default_factory=dict)
     encoding: str = ""
 
@@ -55,7 +56,7 @@ class JsonLines(FileReplay[T]):
         self.check_path(step)
         if not self.time:
             raise SourceError(f'source {step}: set time = "PATH", where each line has its event time')
-        fields = JsonFields(f"source {step}", out, self.time, self.time_unit, self.fields)
+        fields = JsonFields(f"source {step}", out, self.time, self, self.fields)
         check_encoding(f"source {step}", self.encoding)
         reader = JsonReader(self.path, fields, self.encoding)
         reader.check()  # a file that is not there is an error now, not at the first read
@@ -105,7 +106,8 @@ class JsonReader(msgspec.Struct, frozen=True):
             return RecordedRow(line, time_us, self.fields.columns(record))
         except ValueError as error:
             unreadable = _text_error(raw, coding)
-            problem, code = (str(unreadable), unreadable.code) if unreadable else (str(error), code)
+            problem = str(unreadable or error)
+            code = str(getattr(unreadable or error, "code", code))
         except USER_ERRORS as error:  # the user's own constructor: the line is the dead letter
             problem = describe(error)
         where = f"{Path(self.path).name}, line {line}"

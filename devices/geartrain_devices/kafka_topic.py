@@ -25,6 +25,7 @@ from geartrain.graph.conform import describe
 from geartrain.ports import Clock
 from geartrain.source import Batch, Reject, Source, Split
 from geartrain_devices.json_fields import JsonFields, now_us
+from geartrain_devices.json_values import ValueOptions, code_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
@@ -49,8 +50,10 @@ _OURS = (
 Partitions = Annotated[int, msgspec.Meta(ge=1, le=PARTITIONS_MAX)]
 
 
-class KafkaTopic(Source[T]):
+class KafkaTopic(ValueOptions, Source[T]):
     """Records of type `T` from the JSON values of a topic. A record before 1970 is a dead letter.
+
+    How its times and numbers are written, the options of `ValueOptions` say.
 
     Args:
         brokers: where the cluster is, such as `kafka-1:9092,kafka-2:9092`.
@@ -60,7 +63,6 @@ class KafkaTopic(Source[T]):
         properties_file: a file of lines `NAME=VALUE` that stand above these: the place for passwords.
         password: of SASL (`sasl.password`), as `secret:NAME`; empty where the file has it, or there is none.
         time: the path of the event time in a record; empty for the time that Kafka has of it.
-        time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
         fields: paths by field, for those that are not found by their own name.
         out_of_orderness_ms: how far a record may lie behind the newest of its partition and not be late.
     """
@@ -75,7 +77,6 @@ class KafkaTopic(Source[T]):
     properties_file: Path | None = None
     password: SecretText = ""
     time: str = ""
-    time_unit: str = "s"
     fields: dict[str, str] = field(default_factory=dict)
     out_of_orderness_ms: Count = 0
 
@@ -99,7 +100,7 @@ class KafkaTopic(Source[T]):
             given = client_properties(where, self.properties, self.properties_file, _OURS)
         except ConfigError as error:
             raise SourceError(str(error)) from None
-        fields = JsonFields(where, out, self.time, self.time_unit, self.fields)
+        fields = JsonFields(where, out, self.time, self, self.fields)
         config = {
             "group.id": "geartrain",  # which Kafka wants, and nothing is committed under
             "queued.max.messages.kbytes": str(_QUEUED_KB),
@@ -264,7 +265,7 @@ class _KafkaSplit:
             time_us, value = self._fields.read(raw)
         except USER_ERRORS as error:  # the user's own constructor: the bytes are the dead letter
             problem = str(error) if isinstance(error, ValueError) else describe(error)
-            taken.rejects.append(Reject(offset, f"{self.name}: {problem}", raw))
+            taken.rejects.append(Reject(offset, f"{self.name}: {problem}", raw, code=code_of(error)))
             return
         kind, time_ms = message.timestamp()
         of_kafka = now_us() if not kind else time_ms * 1_000

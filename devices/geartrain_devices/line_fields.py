@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import field
-from datetime import UTC, datetime
 from typing import Any
 
-from geartrain.declarations.options import Options
 from geartrain.errors import SourceError
-from geartrain.records.event_time import from_datetime
 from geartrain.schema.derive import is_record_type
-from geartrain_devices.json_fields import UNITS_US, JsonFields, now_us
+from geartrain_devices.json_fields import JsonFields, now_us
+from geartrain_devices.json_values import ValueOptions
 from geartrain_devices.text_bytes import UTF_8, TextCoding, check_encoding
 
-_NUMBER = re.compile(r"-?\d{1,30}(\.\d{1,30})?", re.ASCII)
 
-
-class LineOptions(Options):
+class LineOptions(ValueOptions):
     """The options of every source that reads lines: how a line becomes a record.
 
     Args:
@@ -29,8 +25,6 @@ class LineOptions(Options):
             field `line`.
         json: each line is a JSON document.
         time: the group, or the path, of the event time; empty where the time of reading is meant.
-        time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
-        time_format: of a time that is not ISO 8601, as `datetime.strptime` takes it; UTC without a zone.
         fields: groups or paths by field, for those that are not found by their own name.
         encoding: how the text is written where no byte-order mark says so, such as `cp1252`; empty for UTF-8.
     """
@@ -38,8 +32,6 @@ class LineOptions(Options):
     pattern: str = ""
     json: bool = False
     time: str = ""
-    time_unit: str = "s"
-    time_format: str = ""
     fields: dict[str, str] = field(default_factory=dict)
     encoding: str = ""
 
@@ -51,12 +43,8 @@ class LineFields:
         """Raises `SourceError`, which begins with `where`, for options that do not fit each other."""
         check_encoding(where, options.encoding)
         pattern, json, time = options.pattern, options.json, options.time
-        time_unit, time_format = options.time_unit, options.time_format
-        if json and (pattern or time_format):
-            given = "pattern" if pattern else "time_format"
-            raise SourceError(f"{where}: {given} is of lines of text: leave it out, or json = true")
-        if time_unit not in UNITS_US:
-            raise SourceError(f"{where}: time_unit = {time_unit!r} must be one of {', '.join(UNITS_US)}")
+        if json and pattern:
+            raise SourceError(f"{where}: pattern is of lines of text: leave it out, or json = true")
         try:
             self._pattern = re.compile(pattern) if pattern else None
         except re.error as error:
@@ -69,9 +57,8 @@ class LineFields:
             if name and name not in self._groups:
                 found = ", ".join(self._groups) or "none"
                 raise SourceError(f"{where}: there is no group {name!r} in its pattern; its groups: {found}")
-        self._json, self._time, self._time_format = json, time, time_format
-        unit = "us" if time_format else time_unit
-        self._fields = JsonFields(where, kind, time, unit, paths, from_text=not json)
+        self._json = json
+        self._fields = JsonFields(where, kind, time, options, paths, from_text=not json)
 
     def read(self, raw: bytes, coding: TextCoding = UTF_8) -> tuple[int, Any]:
         """(event time in microseconds, the record) of a line without its ending; raises `ValueError`."""
@@ -82,25 +69,9 @@ class LineFields:
         return now_us() if time_us is None else time_us, record
 
     def _document(self, text: str) -> dict[str, Any]:
-        document: dict[str, Any] = {"line": text}
-        if self._pattern is not None:
-            found = self._pattern.fullmatch(text)
-            if found is None:
-                raise ValueError("it does not fit the pattern")
-            document = dict(found.groupdict())
-        if self._time and (said := document[self._time]) is not None:
-            document[self._time] = self._as_time(said)
-        return document
-
-    def _as_time(self, said: str) -> str | int | float:
-        """A time as `JsonFields` reads it."""
-        if self._time_format:
-            try:
-                time = datetime.strptime(said, self._time_format)  # noqa: DTZ007 - UTC is put in below
-            except ValueError:
-                raise ValueError(f"its time {said!r} is not written as {self._time_format!r}") from None
-            time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-            return from_datetime(time)
-        if _NUMBER.fullmatch(said):
-            return float(said) if "." in said else int(said)
-        return said
+        if self._pattern is None:
+            return {"line": text}
+        found = self._pattern.fullmatch(text)
+        if found is None:
+            raise ValueError("it does not fit the pattern")
+        return dict(found.groupdict())

@@ -26,6 +26,7 @@ from geartrain.ports import Clock
 from geartrain.schema.derive import field_names, is_record_type
 from geartrain.source import Source, Split
 from geartrain_devices.json_fields import JsonFields
+from geartrain_devices.json_values import ValueOptions
 from geartrain_devices.modbus_registers import Layout, Span, parse_register
 from geartrain_devices.sharing import ExclusiveSplit
 
@@ -65,6 +66,7 @@ class _Modbus(Source[T]):
         registers: what stands where, by field, such as `holding 100 float32`.
         every_s: how long from one turn to the next, seconds.
         timeout_s: how long to wait for an answer, seconds.
+        nan: whether NaN and infinity are read from registers of floats; else they are dead letters.
         out_of_orderness_ms: how far a record may lie behind the newest and not be late.
     """
 
@@ -77,6 +79,7 @@ class _Modbus(Source[T]):
     registers: dict[str, str] = field(default_factory=dict)
     every_s: Positive = 1.0
     timeout_s: Positive = 1.0
+    nan: bool = False
     out_of_orderness_ms: Count = 0
 
     def clock(self) -> Clock:
@@ -106,7 +109,7 @@ class _Modbus(Source[T]):
         names = field_names(out) if is_record_type(out) else ("value",)
         if unknown := sorted(set(found) - set(names)):
             raise SourceError(f"{where}: there is no field {unknown[0]!r}; its fields: {', '.join(names)}")
-        fields = JsonFields(where, out, "", "s", {})
+        fields = JsonFields(where, out, "", ValueOptions(nan=self.nan), {})
         poll = _Poll(where, self.line(), self.client, Layout(found), fields, self.clock())
         silence_s = self.timeout_s if self.is_serial else None
         listen = partial(poll.listen, self.units, self.every_s, silence_s)

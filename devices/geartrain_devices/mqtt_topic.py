@@ -27,6 +27,7 @@ from geartrain.ports import Net
 from geartrain.ports.net import Incoming
 from geartrain.source import Source, Split
 from geartrain_devices.json_fields import now_us
+from geartrain_devices.json_values import ValueOptions
 from geartrain_devices.last_payloads import LastPayloads
 from geartrain_devices.live import LiveBufferSplit
 from geartrain_devices.payloads import PayloadError, PayloadKind, Payloads
@@ -41,8 +42,10 @@ EMPTY = "mqtt_empty_passed_over"
 TAKEN_OVER = "sessions_taken_over"
 
 
-class MqttTopic(Source[T]):
+class MqttTopic(ValueOptions, Source[T]):
     """Records of type `T` from the payloads that sensors publish to a topic.
+
+    How its times and numbers are written, the options of `ValueOptions` say.
 
     Args:
         topic: a filter, `+` and `#` allowed.
@@ -61,7 +64,6 @@ class MqttTopic(Source[T]):
         retained: what a message gives that the broker had retained: `once`, a record the first time that it
             comes; `ignore`, none; `always`, one at each subscription.
         time: the path of the event time in a payload, empty where the time of arrival is meant.
-        time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
         fields: paths by field. `$topic[1]` is the second level of the topic, `$value` a payload that is no
             object.
         out_of_orderness_ms: how far a record may lie behind the newest and not be late.
@@ -84,7 +86,6 @@ class MqttTopic(Source[T]):
     encoding: str = ""
     retained: Literal["once", "ignore", "always"] = "once"
     time: str = ""
-    time_unit: str = "s"
     fields: dict[str, str] = field(default_factory=dict)
     out_of_orderness_ms: Count = 0
 
@@ -101,7 +102,7 @@ class MqttTopic(Source[T]):
             raise SourceError(
                 f"{where}: client_id holds a NUL, or is longer than {_ID_BYTES_MAX} bytes: give a shorter one"
             )
-        payloads = Payloads(where, out, self.payload, self.time, self.time_unit, self.fields, self.encoding)
+        payloads = Payloads(where, out, self.payload, self.time, self, self.fields, self.encoding)
         try:
             context = context_of(
                 BrokerTable("", self.tls, self.ca, self.certificate, self.key), Path(), f"sources.{step}"

@@ -18,6 +18,7 @@ import msgspec
 from geartrain.errors import SourceError
 from geartrain.schema.derive import field_names, is_record_type
 from geartrain_devices.json_fields import JsonFields
+from geartrain_devices.json_values import ValueOptions
 from geartrain_devices.text_bytes import as_utf8, check_encoding, decode_text
 
 PayloadKind = Literal["json", "text", "number", "bytes"]
@@ -28,6 +29,8 @@ NOT_JSON: Final = "not_json"
 NOT_A_NUMBER: Final = "not_a_number"
 
 _NUMBER = re.compile(rb"([+-]?)(\d*)(?:\.(\d*))?([eE][+-]?\d+)?")
+
+_NAN = re.compile(rb"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 
 
 class PayloadError(ValueError):
@@ -47,7 +50,7 @@ class Payloads:
         kind: Any,
         payload: PayloadKind,
         time: str,
-        time_unit: str,
+        options: ValueOptions,
         paths: Mapping[str, str],
         encoding: str = "",
     ) -> None:
@@ -55,7 +58,7 @@ class Payloads:
         Raises `SourceError`.
         """
         check_encoding(where, encoding)
-        self._payload, self._encoding = payload, encoding
+        self._payload, self._encoding, self._takes_nan = payload, encoding, options.nan
         names = field_names(kind) if is_record_type(kind) else ("value",)
         hints = typing.get_type_hints(kind, include_extras=True) if is_record_type(kind) else {"value": kind}
         paths = dict(paths)
@@ -69,7 +72,7 @@ class Payloads:
                     f'{where}: fields.{name} = "{TOPIC}" is the list of all levels: name one of them, as in '
                     f'"{TOPIC}[1]"'
                 )
-        self._fields = JsonFields(where, kind, time, time_unit, paths)
+        self._fields = JsonFields(where, kind, time, options, paths)
         whole = [hints[name] for name in names if paths.get(name) == VALUE]
         self._is_text = bool(whole) and all(map(_is_text, whole))
         if payload == "number" and whole and self._is_text:
@@ -83,7 +86,7 @@ class Payloads:
         if self._payload == "json":
             return self._read_json(topic, raw)
         if self._payload == "number":
-            return self._fields.read(_number(as_utf8(raw, self._encoding)), topic)
+            return self._fields.read(_number(as_utf8(raw, self._encoding), self._takes_nan), topic)
         return self._pick(topic, raw if self._payload == "bytes" else decode_text(raw, self._encoding))
 
     def _pick(self, topic: str, value: str | bytes) -> tuple[int | None, Any]:
@@ -161,8 +164,10 @@ def _form(raw: bytes) -> tuple[str, str]:
     return ("a text" if isinstance(found, str) else "a number"), shown
 
 
-def _number(raw: bytes) -> bytes:
-    """A number as JSON writes it: `+07.50` is `7.50`."""
+def _number(raw: bytes, takes_nan: bool) -> bytes:
+    """A number as JSON writes it: `+07.50` is `7.50`; NaN and infinity as texts, which `nan` reads."""
+    if takes_nan and _NAN.fullmatch(raw.strip()):
+        return b'"%s"' % raw.strip()
     found = _NUMBER.fullmatch(raw.strip())
     if found is None or not (found[2] or found[3]) or len(raw) > NUMBER_CHARS_MAX:
         shown = repr(raw[:40].decode(errors="replace"))

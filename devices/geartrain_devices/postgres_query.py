@@ -24,6 +24,7 @@ from geartrain.graph.conform import describe
 from geartrain.ports import Clock
 from geartrain.source import Batch, Reject, Source, Split
 from geartrain_devices.json_fields import DOCUMENT_BYTES_MAX, JsonFields, now_us
+from geartrain_devices.json_values import ValueOptions, code_of
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -43,8 +44,10 @@ _AWAY = ("08", "53", "57", "40", "55")
 """Classes of errors that pass: no connection, no room, shut down or too slow, conflicts, locks."""
 
 
-class PostgresQuery(Source[T]):
+class PostgresQuery(ValueOptions, Source[T]):
     """Records of type `T` from the rows of a query. A record before 1970 is a dead letter.
+
+    How its times and numbers are written, the options of `ValueOptions` say.
 
     Args:
         query: a SELECT, with one column for each field. Its rows only ever come, and none changes.
@@ -57,7 +60,6 @@ class PostgresQuery(Source[T]):
             that commits later than that is missed.
         timeout_s: how long an answer may take, seconds.
         time: the column of the event time; empty where the time of the reading is meant.
-        time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
         fields: paths by field, for those that are not found by their own name.
         out_of_orderness_ms: how far a record may lie behind the newest and not be late, beside `settle_s`.
     """
@@ -73,7 +75,6 @@ class PostgresQuery(Source[T]):
     settle_s: Positive = 5.0
     timeout_s: Positive = 60.0
     time: str = ""
-    time_unit: str = "s"
     fields: dict[str, str] = field(default_factory=dict)
     out_of_orderness_ms: Count = 0
 
@@ -106,7 +107,7 @@ class PostgresQuery(Source[T]):
                 f"{where}: dsn holds a password: set password = secret:NAME or PGPASSWORD, or write it to "
                 "~/.pgpass"
             )
-        fields = JsonFields(where, out, self.time, self.time_unit, self.fields)
+        fields = JsonFields(where, out, self.time, self, self.fields)
         bound_us = self.out_of_orderness_ms * 1_000 + int(self.settle_s * 1_000_000)
         dsn = psycopg.conninfo.make_conninfo(self.dsn, password=str(self.password) or None)
         rows = _Rows(where, self.query, self.key, dsn, self.settle_s, self.timeout_s)
@@ -283,7 +284,7 @@ class _QuerySplit:
                 time_us, value = self._fields.read(row.raw)
             except USER_ERRORS as error:  # the user's own constructor: the row is the dead letter
                 problem = str(error) if isinstance(error, ValueError) else describe(error)
-                rejects.append(Reject(row.number, f"{self.name}: {problem}", row.raw))
+                rejects.append(Reject(row.number, f"{self.name}: {problem}", row.raw, code=code_of(error)))
                 continue
             values.append(value)
             times.append(now_us() if time_us is None else time_us)

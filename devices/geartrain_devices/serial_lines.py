@@ -24,6 +24,7 @@ from geartrain.errors import SourceError
 from geartrain.schema.derive import field_names, is_record_type
 from geartrain.source import Source, Split
 from geartrain_devices.json_fields import JsonFields, now_us
+from geartrain_devices.json_values import VALUE_OPTIONS
 from geartrain_devices.line_fields import LineFields, LineOptions
 from geartrain_devices.live import Framed
 from geartrain_devices.serial_frames import CHECKS, Frames, Framing, Lines
@@ -62,8 +63,6 @@ class SerialLines(LineOptions, Source[T]):
             field `line`.
         json: each line is a JSON document.
         time: the group, or the path, of the event time; empty where the time of reading is meant.
-        time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
-        time_format: of a time that is not ISO 8601, as `datetime.strptime` takes it; UTC without a zone.
         fields: groups or paths by field, for those that are not found by their own name.
         encoding: how the text is written, such as `cp1252`; empty for UTF-8.
         frame: frames in the place of lines: the values of one, in the order of the fields, as `struct` takes
@@ -76,7 +75,8 @@ class SerialLines(LineOptions, Source[T]):
     pausable: ClassVar[bool] = False
     exclusive: ClassVar[tuple[str, ...]] = ("port",)
     each_its_own: ClassVar[tuple[str, ...]] = (
-        *("pattern", "json", "time", "time_unit", "time_format", "fields", "encoding", "out_of_orderness_ms"),
+        *("pattern", "json", "time", "fields", "encoding", "out_of_orderness_ms"),
+        *VALUE_OPTIONS,
     )
     since_1970 = True
 
@@ -159,7 +159,7 @@ class SerialLines(LineOptions, Source[T]):
             raise SourceError(
                 f"{where}: frame = {self.frame!r} has {count} values, and {out.__name__} {len(names)}"
             )
-        fields = JsonFields(where, out, "", "s", {})
+        fields = JsonFields(where, out, "", self, {})
 
         def read(raw: bytes) -> tuple[int, Any]:
             values = dict(zip(names, layout.unpack(raw), strict=True))

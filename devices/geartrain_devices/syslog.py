@@ -28,6 +28,7 @@ from geartrain.errors import ConfigError, SourceError
 from geartrain.records.event_time import format_time
 from geartrain.source import Source, Split
 from geartrain_devices.json_fields import JsonFields, now_us
+from geartrain_devices.json_values import ValueOptions
 from geartrain_devices.live import Framed, LiveBufferSplit
 from geartrain_devices.syslog_frames import Stream, too_long
 from geartrain_devices.syslog_messages import parse
@@ -109,7 +110,7 @@ class Syslog(Source[T]):
                 context = listening_context(self.certificate, self.key, self.ca, f"sources.{step}")
             except ConfigError as error:
                 raise SourceError(str(error)) from None
-        fields = JsonFields(where, out, "", "us", self.fields)
+        fields = JsonFields(where, out, "", ValueOptions(), self.fields)
         reader = _Reader(fields, self.time == "sent", self.message_bytes_max, self.encoding)
         ports = {"udp": self.udp, "tcp": self.tcp, "tls": self.tls}
         most = (self.connections_max, self.sender_connections_max)

@@ -62,8 +62,6 @@ class TailFiles(LineOptions, Source[T]):
             field `line`.
         json: each line is a JSON document.
         time: the group, or the path, of the event time; empty where the time of reading is meant.
-        time_unit: of a time that is a number: `s`, `ms` or `us` since 1970 UTC.
-        time_format: of a time that is not ISO 8601, as `datetime.strptime` takes it; UTC without a zone.
         fields: groups or paths by field, for those that are not found by their own name.
         encoding: how the log is written where no byte-order mark says so, such as `utf-16-le` or `cp1252`;
             empty for UTF-8.

@@ -21,6 +21,7 @@ from geartrain.planning import Plan, make_plan
 from geartrain.sinks import JsonLinesFile
 from geartrain.testing import SeededRandomness
 from geartrain_devices.json_fields import JsonFields
+from geartrain_devices.json_values import ValueOptions
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.sinks.line_files import FolderFiles
 from geartrain_edge.spool.spool import SqliteSpool
@@ -76,7 +77,7 @@ def _taken(rows: Sequence[bytes]) -> tuple[list[int], list[Any]]:
     return [time or 0 for time, _ in found], [reading for _, reading in found]
 
 
-_FIELDS = JsonFields("bench", Reading, "time", "us", {})
+_FIELDS = JsonFields("bench", Reading, "time", ValueOptions(time_unit="us"), {})
 """As the MQTT source reads a payload, the paths of its fields, its time and its checks among it."""
 
 

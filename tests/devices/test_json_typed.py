@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from geartrain import Record
 from geartrain_devices.json_fields import KEYS_MAX, JsonFields
+from geartrain_devices.json_values import ValueOptions
 
 
 class Reading(Record):
@@ -161,7 +162,7 @@ def test_both_ways_give_the_same(
     raw: bytes, how: tuple[type[Record], str], unit: str, topic: str | None
 ) -> None:
     kind, time = how
-    typed, by_paths = (JsonFields("source s", kind, time, unit, {}) for _ in range(2))
+    typed, by_paths = (JsonFields("source s", kind, time, ValueOptions(time_unit=unit), {}) for _ in range(2))
     by_paths._typed = None
     known = outcome(by_paths, raw, topic)
     assert outcome(typed, raw, topic) == known
@@ -169,7 +170,7 @@ def test_both_ways_give_the_same(
 
 
 def _typed(kind: Any, time: str = "at", paths: dict[str, str] | None = None) -> bool:
-    return JsonFields("source s", kind, time, "s", paths or {})._typed is not None
+    return JsonFields("source s", kind, time, ValueOptions(), paths or {})._typed is not None
 
 
 def test_which_types_are_read_typed() -> None:
@@ -185,7 +186,7 @@ def test_which_types_are_read_typed() -> None:
 
 
 def test_keys_are_learnt_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    fields = JsonFields("source s", Timed, "at", "s", {})
+    fields = JsonFields("source s", Timed, "at", ValueOptions(time_unit="s"), {})
     slow: list[Any] = []
     pick = fields.pick
 

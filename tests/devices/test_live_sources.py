@@ -23,6 +23,7 @@ from geartrain.source import Reject, Split
 from geartrain_cloud.broker.choice import choose_broker
 from geartrain_cloud.broker.ready import free_port
 from geartrain_devices.http_poll import HttpPoll
+from geartrain_devices.json_values import ValueOptions
 from geartrain_devices.live import BUFFER_MAX, LiveBufferSplit
 from geartrain_devices.mqtt_topic import MqttTopic, TopicSplit
 from geartrain_devices.payloads import Payloads
@@ -188,7 +189,7 @@ def test_what_a_connection_drops_is_told_by_a_dead_letter() -> None:
     asyncio.run(run())
 
 
-PAYLOADS = Payloads("source s", Reading, "json", "", "s", {})
+PAYLOADS = Payloads("source s", Reading, "json", "", ValueOptions(), {})
 
 
 class FloodedNet:

@@ -24,6 +24,7 @@ from geartrain.runtime.local import LocalRun
 from geartrain.source import Batch
 from geartrain_cloud.broker.choice import choose_broker
 from geartrain_cloud.broker.ready import wait_until_ready
+from geartrain_devices.json_values import ValueOptions
 from geartrain_devices.last_payloads import LastPayloads
 from geartrain_devices.mqtt_topic import EMPTY, RETAINED, TAKEN_OVER, MqttTopic, TopicSplit
 from geartrain_devices.payloads import Payloads
@@ -77,15 +78,18 @@ AT_VALUE = ROOM | {"value": "$value"}
 def test_each_kind_of_payload_is_read(
     kind: Any, payload: Any, fields: dict[str, str], raw: bytes, record: Any
 ) -> None:
-    assert Payloads("source s", kind, payload, "", "s", fields).read("home/a/state", raw) == (None, record)
+    assert Payloads("source s", kind, payload, "", ValueOptions(), fields).read("home/a/state", raw) == (
+        None,
+        record,
+    )
 
 
 @pytest.mark.parametrize(
     ("kind", "payload", "fields", "raw", "code", "why"),
     [
         (Level, "json", AT_VALUE, b"online", "not_json", "it is 'online'; set payload = \"text\""),
-        (Level, "json", ROOM, b"21.5", "not_a_record", "the whole payload is a number, '21.5', which fits"),
-        (State, "json", AT_VALUE, b'{"value": 1', "not_a_record", "it is not JSON"),
+        (Level, "json", ROOM, b"21.5", "missing_value", "the whole payload is a number, '21.5', which fits"),
+        (State, "json", AT_VALUE, b'{"value": 1', "truncated", "it is not JSON"),
         (Level, "json", ROOM, b'{"value": "\xff"}', "not_utf8", "byte 12 (0xff): set encoding"),
         (State, "json", AT_VALUE, b"a\xff", "not_utf8", "byte 2 (0xff): set encoding"),
         (State, "text", AT_VALUE, b"a\xff", "not_utf8", "byte 2 (0xff): set encoding"),
@@ -99,7 +103,7 @@ def test_a_payload_that_is_no_record_says_which_option_reads_it(
     kind: Any, payload: Any, fields: dict[str, str], raw: bytes, code: str, why: str
 ) -> None:
     with pytest.raises(ValueError) as raised:  # noqa: PT011 - the sentence is looked at below
-        Payloads("source s", kind, payload, "", "s", fields).read("home/a/state", raw)
+        Payloads("source s", kind, payload, "", ValueOptions(), fields).read("home/a/state", raw)
     assert why in str(raised.value)
     assert getattr(raised.value, "code", "not_a_record") == code
 
@@ -110,9 +114,9 @@ def test_marks_and_encodings_of_payloads_are_read() -> None:
         ('{"value": 1}'.encode("utf-16"), ""),
         ('{"value": 1}'.encode("utf-16-le"), "utf-16-le"),
     ):
-        payloads = Payloads("source s", Level, "json", "", "s", ROOM, encoding)
+        payloads = Payloads("source s", Level, "json", "", ValueOptions(), ROOM, encoding)
         assert payloads.read("home/a/state", raw) == (None, Level("a", 1.0))
-    text = Payloads("source s", State, "text", "", "s", ROOM, "latin-1")
+    text = Payloads("source s", State, "text", "", ValueOptions(), ROOM, "latin-1")
     assert text.read("home/a/state", "grün".encode("latin-1")) == (None, State("a", "grün"))
 
 
@@ -157,7 +161,7 @@ class Broker:
 
 
 def topic_of(net: Any, retained: str = "once") -> TopicSplit:
-    payloads = Payloads("source s", Level, "json", "", "s", AT_VALUE)
+    payloads = Payloads("source s", Level, "json", "", ValueOptions(), AT_VALUE)
     return TopicSplit("d1/s", net, "home/+/temp", payloads, retained)
 
 
@@ -308,7 +312,7 @@ def test_each_row_of_the_page_is_read_as_it_says() -> None:
         given, value = arguments(options), arguments(record)
         kind: Any = {str: State, float: Level, bytes: Whole}[type(value["value"])]
         source = MqttTopic[Any](topic="home/+/state", **given)
-        payloads = Payloads("source s", kind, source.payload, "", "s", source.fields)
+        payloads = Payloads("source s", kind, source.payload, "", source, source.fields)
         assert payloads.read("home/a/state", sent.encode()) == (None, kind(**value)), sent
 
 

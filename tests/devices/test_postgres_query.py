@@ -59,7 +59,7 @@ def test_rows_come_by_their_key_in_pages_and_go_on_where_they_were(postgres: Pos
         assert first.values[1] == Reading("s%0", 3.5)
         assert first.times[0] == 1_767_225_601_000_000
         assert (first.rejects[0].number, first.position) == (31, 32)
-        assert "field sensor: Expected `str`, got `null`" in first.rejects[0].reason
+        assert "field sensor is null: give it a default" in first.rejects[0].reason
         assert b'"celsius":1}' in first.rejects[0].raw
         add(dsn, "40, '2026-01-01T00:02:00Z', 's', 'NaN'", "41, '2026-01-01T00:02:00Z', 's', 2")
         more = await until(split, 2, first.position)

@@ -373,9 +373,9 @@ def test_bytes_that_are_no_text_and_lines_that_fit_no_pattern_are_kept(log: Path
     advice = 'set encoding to that of the text, such as encoding = "cp1252"'
     assert [one.reason.partition(": ")[2] for one in tail.rejects] == [
         f"it is not UTF-8 text, at its byte 1 (0xff): {advice}",
-        "its time 'yesterday' is not written as '%d/%b/%Y:%H:%M:%S %z'",
+        "its time 'yesterday' is not written as '%d/%b/%Y:%H:%M:%S %z', nor as ISO 8601",
         "it does not fit the pattern",
-        "field status = 99999999999999999999 does not fit into 64 bits",
+        "field status is 99999999999999999999, which does not fit into 64 bits",
     ]
     assert tail.rejects[0].raw == b"\xff\xfe"
 

@@ -24,6 +24,7 @@ from geartrain.records.record import Record
 from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_control, decode_envelope, decode_gap, decode_header, decode_schemas
 from geartrain_devices.json_fields import JsonFields
+from geartrain_devices.json_values import ValueOptions
 from geartrain_devices.line_fields import LineFields, LineOptions
 from geartrain_devices.serial_frames import CHECKS, Frames, Framing, Lines
 from geartrain_devices.syslog_frames import Stream
@@ -90,8 +91,10 @@ def sensors(numbers: range) -> Outcome:
         b"[" * 600 + b"]" * 600,
         b'{"state":' * 300 + b"1" + b"}" * 300,
     )
-    fields = JsonFields("sensor", Reading, "time", "s", {"value": "state.v[0].x", "name": "$topic[1]"})
-    plain = JsonFields("sensor", float, "", "s", {"value": "$value"})
+    fields = JsonFields(
+        "sensor", Reading, "time", ValueOptions(time_unit="s"), {"value": "state.v[0].x", "name": "$topic[1]"}
+    )
+    plain = JsonFields("sensor", float, "", ValueOptions(time_unit="s"), {"value": "$value"})
     memory, refused = Memory(numbers), 0
     for number, data in inputs((*good, b"21.5"), numbers, spoiled):
         memory.look(number)

@@ -13,8 +13,9 @@ from math import isfinite
 from typing import Any, TypeVar
 
 from geartrain.printable import shortened
+from geartrain.records.event_time import parse_time
 from geartrain.source import Split
-from geartrain_devices.csv_replay import CsvReplay, parse_moment
+from geartrain_devices.csv_replay import CsvReplay
 from geartrain_devices.file_replay import RecordedRow
 from geartrain_examples.traffic.records import Checkpoint, Pass, Reading
 
@@ -85,7 +86,7 @@ class PassFile(CsvReplay[Pass]):
 
     def moment(self, text: str) -> int:
         """The start plus so many seconds."""
-        return parse_moment(self.start) + microseconds(text)
+        return parse_time(self.start) + microseconds(text)
 
     def check(self, record: Pass) -> str | None:
         """Why a row is no pass."""
@@ -104,7 +105,7 @@ class LoopFile(OptionalFile[Reading]):
 
     def moment(self, text: str) -> int:
         """The start plus so many seconds."""
-        return parse_moment(self.start) + microseconds(text)
+        return parse_time(self.start) + microseconds(text)
 
     def derived(self, column: str) -> tuple[str, Callable[[str], str]] | None:
         """The street."""

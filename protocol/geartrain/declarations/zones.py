@@ -102,10 +102,24 @@ class LocalClock:
         self._times, self._offsets = rules.times, rules.offsets
         ends = [time + offset for time, offset in zip(rules.times, rules.offsets, strict=False)]
         self._shown_before = list(accumulate(ends, max))
+        self._farthest = max(map(abs, rules.offsets))
 
     def local(self, time: int) -> int:
         """What the clock shows at `time`, as if it were UTC; microseconds since 1970, both."""
         return time + self._offsets[bisect_right(self._times, time)]
+
+    def moments(self, local: int) -> list[int]:
+        """The moments at which the clock shows `local`, rising: two where it is put back over it, none where
+        it is put forward over it.
+        """
+        first = bisect_right(self._times, local - self._farthest)
+        last = bisect_right(self._times, local + self._farthest)
+        found = []
+        for stretch in range(first, last + 1):
+            time = local - self._offsets[stretch]
+            if bisect_right(self._times, time) == stretch:
+                found.append(time)
+        return found
 
     def reached(self, local: int) -> int:
         """The first moment at which the clock shows `local` or later. A clock that is put back shows some

@@ -15,6 +15,7 @@ from geartrain.errors import ConfigError, FlowError, SelectorError
 from geartrain.fleet.selectors import ALL, IN_CLOUD, Selector, parse_selector
 from geartrain.graph.graph import Graph, Step, Tier
 from geartrain.graph.operator import Plain, Services, StreamProperties, Transform
+from geartrain.operators.windowed import TIME_ZONE, ZONE_RULES
 
 ENABLED = "enabled"
 """The option that every source has beside its own: whether a device has it."""
@@ -78,6 +79,17 @@ class SourceOperator(Plain, frozen=True):
         """What it reads once a history has come to its end: the same for devices with one and without."""
         is_before = self.history is not None and not self.history.alone
         return self.declared if is_before else self.source
+
+    @property
+    def has_zone(self) -> bool:
+        """Whether the source has an option that names a time zone, and one for the rules of that."""
+        return hasattr(self.declared, TIME_ZONE) and hasattr(self.declared, ZONE_RULES)
+
+    @property
+    def zone(self) -> str:
+        """The time zone whose rules the source asks for, "" where none is set."""
+        source: Any = self.declared
+        return str(source.time_zone) if self.has_zone else ""
 
     def is_meant_for(self, device: str, labels: Mapping[str, str]) -> bool:
         """Whether a device of this name and these labels is to have the source."""

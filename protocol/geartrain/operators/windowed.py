@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from msgspec.structs import replace
 
 from geartrain.declarations.calendars import Calendar, with_rules
-from geartrain.declarations.zones import zone_of
+from geartrain.declarations.zones import is_zone_name, zone_of
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.graph.operator import Keyed
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from geartrain.graph.graph import Graph
 
 ZONE_RULES = "zone_rules"
+"""The option that holds the rules of a step's time zone."""
+TIME_ZONE = "time_zone"
+"""The option of a source that names a time zone."""
 
 
 def pinned(graph: Graph, options: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -32,9 +35,11 @@ def pinned(graph: Graph, options: Mapping[str, Mapping[str, Any]]) -> dict[str, 
 
     found = {step: dict(values) for step, values in options.items()}
     for step in graph.steps:
-        zone = getattr(step.operator, "zone", "")
-        given = found.get(step.id, {}).get(ZONE_RULES)
-        if zone and (not isinstance(given, str) or zone_of(given) != zone):
+        own = found.get(step.id, {})
+        given, zone = own.get(ZONE_RULES), getattr(step.operator, "zone", "")
+        if TIME_ZONE in own and getattr(step.operator, "has_zone", False):
+            zone = str(own[TIME_ZONE])
+        if is_zone_name(zone) and (not isinstance(given, str) or zone_of(given) != zone):
             found.setdefault(step.id, {})[ZONE_RULES] = rules_of(zone)
     return found
 

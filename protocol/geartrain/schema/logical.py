@@ -207,8 +207,8 @@ class NestedField:
         """A value written as JSON."""
         try:
             return self._parse(text)
-        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-            raise ValueError(f"{text[:60]!r} is not the JSON of {self.text}: {error}") from None
+        except (ValueError, RecursionError, msgspec.MsgspecError):
+            raise ValueError(f"{text[:60]!r} is not the JSON of {self.text}") from None
 
 
 def type_text(kind: Any, depth: int = 0) -> str:
