@@ -13,6 +13,7 @@ from geartrain.graph.graph import CLAIMS
 from geartrain.schema import RowCodec
 from geartrain.state.claims import Claim
 from geartrain.wire.envelope import NackReason
+from geartrain_cloud.log.entry_reasons import entry_sentence
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.ports import EntryKind
 from geartrain_cloud.spark.claims import claims_lost
@@ -23,7 +24,7 @@ from tests.cloud.test_protocol import dropped, play
 def crossings(reader: LogReader) -> list[tuple[int, str]]:
     """The crossings in the log: number and what it says."""
     found = [e for e in reader.entries(FLOW, "0", 0, 99) if e.kind is EntryKind.CROSSING]
-    return [(entry.seq, entry.detail) for entry in found]
+    return [(entry.seq, entry_sentence(entry.reason)) for entry in found]
 
 
 async def begin(world: Running, device: TestDevice) -> None:
@@ -111,7 +112,9 @@ def test_the_log_says_what_each_spool_runs_of_a_device_that_never_went_over(tmp_
         assert world.net.nacks(former)[-1].reason is NackReason.SET_BACK
 
     reader = play(tmp_path, scenario)
-    (joined,) = [e.detail for e in reader.entries(FLOW, "0", 0, 99) if e.kind is EntryKind.JOINED]
+    (joined,) = [
+        entry_sentence(e.reason) for e in reader.entries(FLOW, "0", 0, 99) if e.kind is EntryKind.JOINED
+    ]
     assert joined == "the first epoch of the device: cut quotes, revision 1, not said"
     assert crossings(reader) == [(1, "a fresh spool: cut quotes, revision 1, not said")]
 
@@ -199,7 +202,7 @@ def test_a_gap_hides_no_crossing_of_a_spool_that_was_set_back(tmp_path: Path) ->
     reader = play(tmp_path, scenario)
     assert prices(reader) == [1.0, 2.0, 3.0, 4.0, 7.0]
     assert crossings(reader)[1:] == [(2, "cut quotes of base cut quotes, revision not said")]
-    assert dropped(reader) == ["2 records of the batches 3 to 4"]
+    assert dropped(reader) == [{"count": 2, "first": 3, "last": 4}]
     counters = reader.counters()
     assert (counters.get("crossings_lost", 0), counters["set_back_batches"]) == (0, 1)
 
@@ -219,7 +222,7 @@ def test_a_gap_in_which_a_damaged_crossing_may_stand_is_taken(tmp_path: Path) ->
     reader = play(tmp_path, scenario)
     assert prices(reader) == [1.0, 2.0, 3.0, 5.0]
     assert crossings(reader)[1:] == [(2, "crossings 2 to 2 never came: what the device kept may be lost")]
-    assert dropped(reader) == ["1 records of the batches 6 to 7"]
+    assert dropped(reader) == [{"count": 1, "first": 6, "last": 7}]
 
 
 def test_a_gap_lets_no_batch_from_before_the_first_crossing_in(tmp_path: Path) -> None:

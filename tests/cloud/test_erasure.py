@@ -15,6 +15,7 @@ from geartrain_client.cli import main
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ingest.erasure import Erased, erasable, erase_device
+from geartrain_cloud.log.entry_reasons import EntryCode
 from geartrain_cloud.log.opening import shared_log
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.verify import verify_log
@@ -106,7 +107,7 @@ def test_no_byte_stays_and_the_rest_stays_as_it_was(tmp_path: Path) -> None:
     assert [(e.number, e.clocks, e.device, e.seq) for e in after] == [
         (e.number, e.clocks, e.device, e.seq) for e in before
     ]
-    erased = [e for e in after if e.detail.endswith("were erased")]
+    erased = [e for e in after if e.reason.code == EntryCode.ROWS_ERASED]
     assert {(e.kind, e.device, e.count, e.channel) for e in erased} == {(EntryKind.WATERMARK, GONE, 0, "")}
     assert LogReader(tmp_path).clocks(FLOW, "0", 9) == clocks
     assert LogReader(tmp_path).counters()["records_erased"] == 12

@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from geartrain.errors.reason import make_reason
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.wire.envelope import Nack, NackReason
 from geartrain_cloud.ingest.counters import Counter
+from geartrain_cloud.log.entry_reasons import EntryCode
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.ports import Entry, EntryKind
 from tests.cloud.fleet import FLOW, LoopNet, Running, TestDevice, make_config, prices, running
@@ -261,7 +263,7 @@ def test_new_epoch_closes_the_old_one(tmp_path: Path) -> None:
     assert prices(reader) == [1.0, 2.0]
     epochs = [entry for entry in entries(reader) if entry.kind in (EntryKind.JOINED, EntryKind.EPOCH)]
     assert [entry.epoch for entry in epochs] == [b"epoch--1", b"epoch--2"]
-    assert "ended at 2, loss unknown" in epochs[1].detail
+    assert epochs[1].reason == make_reason(EntryCode.LATER_EPOCH, ordinal=2, ended_at=2)
     assert reader.cursors(FLOW)[0].ordinal == 2
     counters = reader.counters()
     assert (counters["epochs_opened"], counters["closed_epoch_batches"]) == (2, 1)
@@ -300,7 +302,7 @@ def test_gap_that_the_device_cannot_fill_is_passed_as_a_loss(tmp_path: Path) -> 
     reader = play(tmp_path, scenario)
     assert prices(reader) == [3.0, 4.0]
     (loss,) = [entry for entry in entries(reader) if entry.kind is EntryKind.LOSS]
-    assert loss.detail.startswith("batches 2 to 3 are lost")
+    assert loss.reason == make_reason(EntryCode.BATCHES_LOST, first=2, last=3)
     assert (reader.counters()["losses"], reader.counters()["batches_lost"]) == (1, 2)
 
 

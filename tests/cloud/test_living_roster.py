@@ -14,6 +14,7 @@ import pytest
 from msgspec import structs
 
 from geartrain.errors import LedgerError
+from geartrain.errors.reason import make_reason
 from geartrain.graph.graph import CLAIMS
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.records.record import Record
@@ -23,6 +24,7 @@ from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, IngestConfig
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ingest.roster import Followed
 from geartrain_cloud.inspecting.devices import describe_devices
+from geartrain_cloud.log.entry_reasons import EntryCode
 from geartrain_cloud.log.queries import commit
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.roster import RosterChannel, RosterDocument, RosterReader, RosterWriter
@@ -141,8 +143,8 @@ def test_a_retired_device_holds_no_clock_and_is_acked_by_declaration(tmp_path: P
 
     asyncio.run(story())
     assert sorted(map(float, map(str, prices(tmp_path)))) == [1.0, 1.0, 2.0, 3.0, 4.0, 5.0]
-    dropped = [entry.detail for entry in entries(tmp_path) if entry.kind is EntryKind.DROPPED]
-    assert [detail.split()[0] for detail in dropped] == ["2", "1"]
+    dropped = [entry.reason for entry in entries(tmp_path) if entry.kind is EntryKind.DROPPED]
+    assert dropped == [make_reason(EntryCode.RETIRED_DEVICE, count=count) for count in (2, 1)]
     assert entries(tmp_path)[-1].clocks["quotes"] == 50  # it holds the clock again
 
 

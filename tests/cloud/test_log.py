@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from geartrain.errors import DiskError, LedgerError
+from geartrain.errors.reason import make_reason
 from geartrain.graph.graph import STATE
 from geartrain.ports import SplitProgress
 from geartrain.records.event_time import START_OF_TIME
@@ -68,8 +69,11 @@ def watermark(number: int, clock: int = 0, source: str = "step") -> Entry:
 
 
 def test_everything_committed_comes_back_after_opening_again(tmp_path: Path) -> None:
-    batch = ("c", "d", EPOCH, 7, "segments/x.arrow", 3, 4)
-    entry = Entry("f", 0, 2, EntryKind.ROWS, *batch, detail="detail", clocks={"step": 9, "other": 3})
+    batch, reason = (
+        ("c", "d", EPOCH, 7, "segments/x.arrow", 3, 4),
+        make_reason("some_code", steps=["a"], at=2),
+    )
+    entry = Entry("f", 0, 2, EntryKind.ROWS, *batch, reason=reason, clocks={"step": 9, "other": 3})
     assigned = Entry("f", 0, 1, EntryKind.ASSIGNED, device="d", source="step")
     schema = StoredSchema("f", "c", SCHEMA.schema_id, SCHEMA.to_json(), "other step")
     change = LedgerChange(
@@ -152,9 +156,9 @@ def test_file_of_another_layout_is_refused(tmp_path: Path, version: int) -> None
     with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as other:
         other.execute("CREATE TABLE notes (text)")
         other.execute(f"PRAGMA user_version = {version}")
-    with pytest.raises(LedgerError, match=rf"no ledger of version 5 \(it says {version}\)"):
+    with pytest.raises(LedgerError, match=rf"no ledger of version 6 \(it says {version}\)"):
         with_ledger(tmp_path, never)
-    with pytest.raises(LedgerError, match="no ledger of version 5"):
+    with pytest.raises(LedgerError, match="no ledger of version 6"):
         LogReader(tmp_path).positions("f")
 
 

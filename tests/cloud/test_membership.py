@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as msgspec_replace
 
 from geartrain.delivery.receiver import WaitingBudget
+from geartrain.errors.reason import make_reason
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ingest.recovery import recover
 from geartrain_cloud.inspecting.devices import describe_devices
 from geartrain_cloud.log.disk import OsDisk
+from geartrain_cloud.log.entry_reasons import EntryCode
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.ports import EntryKind
@@ -209,7 +211,9 @@ async def check_replay(folder: Path, moves: list[tuple[str, str, int]]) -> None:
                 if move == "restart":
                     break
                 if move == "exclude":
-                    core.membership._exclude(core.known.streams[name, FLOW], "as the test says")
+                    core.membership._exclude(
+                        core.known.streams[name, FLOW], make_reason(EntryCode.SILENT, limit_s=1.0)
+                    )
                     world.ingest._work.set()
                     model.away.add(name)
                 else:

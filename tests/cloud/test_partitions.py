@@ -15,6 +15,7 @@ from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.wire.topics import BUCKETS, bucket
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig, read_config
 from geartrain_cloud.ingest.counters import Counter
+from geartrain_cloud.log.entry_reasons import EntryCode
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.part import buckets_of, partition_of
 from geartrain_cloud.log.reader import LogReader
@@ -105,7 +106,7 @@ def test_partition_without_a_device_follows_the_others(tmp_path: Path) -> None:
     clocks = [entry.clocks["quotes"] for entry in other]
     assert clocks == sorted(set(clocks))
     assert clocks[-1] == END_OF_TIME
-    assert all(entry.device == "" and "follows the others" in entry.detail for entry in other)
+    assert all(entry.device == "" and entry.reason.code == EntryCode.OTHERS_FOLLOWED for entry in other)
 
 
 def test_partition_whose_devices_are_all_excluded_follows_and_its_records_are_overtaken(

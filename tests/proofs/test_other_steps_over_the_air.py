@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from geartrain_client.signing.keys import new_author
+from geartrain_cloud.log.entry_reasons import number_of
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.ports import EntryKind
 from geartrain_edge.bundles.choice import short
@@ -96,7 +97,7 @@ def ways(world: World) -> dict[str, Gone]:
             continue
         if entry.kind is EntryKind.CROSSING:
             to = {"d1": 2, "d2": 4}[entry.device]
-            assert f"revision {to}, " in entry.detail
+            assert number_of(entry.reason) == to
             assert entry.number > log.boundary(NAME, to)[key]
             assert not one.crossed
             one.crossed.append(sent[entry.device])

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from geartrain_client.signing.keys import new_author
+from geartrain_cloud.log.entry_reasons import number_of
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.ports import EntryKind
 from tests.control.platform_client import Client, client_of
@@ -40,8 +41,7 @@ def crossings(world: World) -> dict[str, list[tuple[int, int]]]:
     (key,) = log.keys()
     for entry in log.entries(NAME, key, 0, log.positions(NAME)[key]):
         if entry.kind is EntryKind.CROSSING:
-            number = entry.detail.partition("revision ")[2].partition(",")[0]
-            found[entry.device].append((int(number), sent[entry.device]))
+            found[entry.device].append((number_of(entry.reason), sent[entry.device]))
         elif entry.kind is EntryKind.ROWS and entry.channel == "sums":
             sent[entry.device] += entry.count
     return found

@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 
+from geartrain_cloud.log.entry_reasons import number_of
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.ports import EntryKind
@@ -151,7 +152,7 @@ class World:
             one = found[entry.device]
             if entry.kind is EntryKind.CROSSING:
                 assert entry.seq == len(one.crossed) + 1
-                assert f"revision {entry.seq + 1}, " in entry.detail
+                assert number_of(entry.reason) == entry.seq + 1
                 assert entry.number > (second, third)[len(one.crossed)]
                 one.crossed.append(sent[entry.device])
             if entry.kind is not EntryKind.ROWS or not entry.count:

@@ -124,7 +124,7 @@ class Platform:
     def declared(self, instance: str, device: str) -> int:
         """The rows of a device that the log says were dropped."""
         return sum(
-            int(entry.detail.split()[0])
+            int(entry.reason["count"])
             for entry in self.entries(instance)
             if entry.kind is EntryKind.DROPPED and (entry.device, entry.channel) == (device, "numbers")
         )

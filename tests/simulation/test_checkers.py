@@ -8,12 +8,14 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from geartrain.errors.reason import make_reason
 from geartrain.graph.graph import CLAIMS
 from geartrain.ports import SpoolCommit, SpooledBatch
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.wire.codec import decode_header, encode_control, encode_envelope, encode_header
 from geartrain.wire.envelope import Ack, Envelope
 from geartrain_cloud.ingest.counters import Counter
+from geartrain_cloud.log.entry_reasons import EntryCode
 from geartrain_cloud.ports import ClosedEpoch, Entry, EntryKind, LedgerChange, QuarantinedBatch
 from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_simulation.checkers import ViolationError
@@ -329,12 +331,9 @@ def count_more(name: str) -> Tamper:
 
 
 def dropped(fleet: Fleet) -> None:
-    more(
-        fleet,
-        an_entry(
-            fleet, kind=EntryKind.DROPPED, channel=CHANNEL, device=DEVICE, detail="1 records were dropped"
-        ),
-    )
+    reason = make_reason(EntryCode.DEVICE_DROPPED, count=1, before=1)
+    place = {"kind": EntryKind.DROPPED, "channel": CHANNEL, "device": DEVICE}
+    more(fleet, an_entry(fleet, **place, reason=reason))
 
 
 def quarantined(fleet: Fleet) -> None:

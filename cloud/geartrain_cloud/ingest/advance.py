@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from geartrain.errors.reason import make_reason
 from geartrain.ports import Clock
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.ingest.group import Group, Partition, Place
+from geartrain_cloud.log.entry_reasons import EntryCode
 from geartrain_cloud.log.part import partition_of
 from geartrain_cloud.ports import NO_SOURCE, Entry, EntryKind, LedgerStore
 
@@ -87,8 +89,8 @@ class Advance:
             for partition in several:
                 moved = [s for s, target in targets.items() if partition.clocks[s].advance(target)]
                 if moved:
-                    detail = f"no live device of the partition has {', '.join(moved)}: it follows the others"
-                    group.append_note(partition, EntryKind.ADVANCE, ("", b"", 0), detail)
+                    reason = make_reason(EntryCode.OTHERS_FOLLOWED, sources=moved)
+                    group.append_note(partition, EntryKind.ADVANCE, ("", b"", 0), reason)
 
     def _targets(self, flow: str) -> Least:
         """By source, where its clocks without live members are to go now: those of which one would move."""

@@ -8,19 +8,19 @@ of the channel is final.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 
 from geartrain.delivery.receiver import Arrival
 from geartrain.errors import WireError
+from geartrain.errors.reason import Reason, make_reason
 from geartrain.graph.graph import CLAIMS, LATE, STATE
 from geartrain.ports import SplitProgress
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.schema import ColumnBatch, Schema
 from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_gap, decode_schemas
-from geartrain.wire.crossing import decode_crossing
+from geartrain.wire.crossing import Crossing, decode_crossing
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain.wire.limits import LIMITS
 from geartrain_cloud.ingest.config import FORMER_LETTERS, SYSTEM_CHANNELS, TIMELESS_CHANNELS, FlowConfig
@@ -30,12 +30,10 @@ from geartrain_cloud.ingest.group import Group, Partition, Place
 from geartrain_cloud.ingest.marks import source_marks
 from geartrain_cloud.ingest.quarantine import Quarantine
 from geartrain_cloud.ingest.streams import DeviceStream, Gone
+from geartrain_cloud.log.entry_reasons import EntryCode, crossing_reason, dropped_reason, number_of
 from geartrain_cloud.log.part import SegmentPart
 from geartrain_cloud.ports import AckCursor, EntryKind, StoredSchema
 
-_REVISION = re.compile(r"revision (\d{1,9}), ")
-FRESH_SAID = "a fresh spool: "
-"""What the detail of a CROSSING entry begins with that is a fresh spool's: recovery looks for it."""
 Positions = Mapping[tuple[str, str], SplitProgress]
 
 
@@ -62,7 +60,7 @@ class Content:
         kind: EntryKind,
         epoch: bytes,
         seq: int,
-        detail: str,
+        reason: Reason,
         sources: Sequence[str] = ("",),
         channel: str = "",
     ) -> None:
@@ -73,7 +71,7 @@ class Content:
             return  # behind its last entry
         for source in sources:
             batch = (stream.device, epoch, seq)
-            self._group.append_note(self._of(stream), kind, batch, detail, channel=channel, source=source)
+            self._group.append_note(self._of(stream), kind, batch, reason, channel=channel, source=source)
 
     def _of(self, stream: DeviceStream) -> Partition:
         return self._partitions[stream.flow, stream.partition]
@@ -241,42 +239,29 @@ class Content:
         self._note_lost_crossings(stream, cursor.crossing, header.crossing - is_crossing, header.epoch)
         if not is_crossing:
             return
-        try:
-            said = str(decode_crossing(arrival.envelope.body)[0])
-        except WireError:
-            said = "what it says cannot be decoded"
-        stream.revision = max(stream.revision, number_in(said))
+        reason = crossing_reason(_runs(arrival))
+        stream.revision = max(stream.revision, number_of(reason))
         self._counters.add(Counter.CROSSINGS)
-        self.note(stream, EntryKind.CROSSING, header.epoch, header.crossing, said)
+        self.note(stream, EntryKind.CROSSING, header.epoch, header.crossing, reason)
 
-    @staticmethod
-    def runs(hello: Arrival) -> str:
-        """What a fresh spool runs, by its hello; "" of any other."""
-        if not hello.header.fresh:
-            return ""
-        try:
-            return str(decode_crossing(hello.envelope.body)[0])
-        except WireError:
-            return "what it runs cannot be decoded"
+    def begin(self, stream: DeviceStream, before: AckCursor | None, arrival: Arrival) -> int:
+        """The number of crossings of a device as an epoch begins behind the cursor `before`, by its hello.
 
-    def begin(self, stream: DeviceStream, before: AckCursor | None, hello: Header, runs: str) -> int:
-        """The number of crossings of a device as an epoch begins behind the cursor `before`.
-
-        A fresh spool goes over to what it `runs`, for nothing of the one before it can come any more. Only
+        A fresh spool goes over to what it runs, for nothing of the one before it can come any more. Only
         the first one of a device does not: the entry of its epoch says what it runs. Where devices claim
         state, the entry is of that channel: what the spool before had claimed is given back there.
         """
-        known = 0 if before is None else before.crossing
+        known, hello = 0 if before is None else before.crossing, arrival.header
         stream.is_fresh = hello.fresh
-        stream.revision = max(stream.revision, number_in(runs))
+        reason = crossing_reason(_runs(arrival) if hello.fresh else None, EntryCode.FRESH_SPOOL)
+        stream.revision = max(stream.revision, number_of(reason))
         if before is None or not hello.fresh:
             self._note_lost_crossings(stream, known, hello.crossing, hello.epoch)
             return max(known, hello.crossing)
         self._counters.add(Counter.CROSSINGS)
         flow = self._flows.get(stream.flow)
         channel = CLAIMS if flow is not None and CLAIMS in flow.channels else ""
-        detail = f"{FRESH_SAID}{runs}"
-        self.note(stream, EntryKind.CROSSING, hello.epoch, known + 1, detail, channel=channel)
+        self.note(stream, EntryKind.CROSSING, hello.epoch, known + 1, reason, channel=channel)
         return known + 1
 
     def _note_no_claim(
@@ -289,16 +274,16 @@ class Content:
         if header.seq != 1 or cursor.ordinal == 1 or not announced or CLAIMS in announced:
             return
         if CLAIMS in self._flows[stream.flow].channels:
-            detail = "the spool knows of no claim: what the device was given goes on in the cloud"
-            self.note(stream, EntryKind.LOSS, header.epoch, header.seq, detail, channel=CLAIMS)
+            reason = make_reason(EntryCode.CLAIM_UNKNOWN)
+            self.note(stream, EntryKind.LOSS, header.epoch, header.seq, reason, channel=CLAIMS)
 
     def _note_lost_crossings(self, stream: DeviceStream, last: int, before: int, epoch: bytes) -> None:
         """Log that the crossings behind `last` up to `before` are not in the log, if there are any."""
         if before <= last:
             return
         self._counters.add(Counter.CROSSINGS_LOST, before - last)
-        detail = f"crossings {last + 1} to {before} never came: what the device kept may be lost"
-        self.note(stream, EntryKind.CROSSING, epoch, before, detail)
+        reason = make_reason(EntryCode.CROSSINGS_LOST, first=last + 1, last=before)
+        self.note(stream, EntryKind.CROSSING, epoch, before, reason)
 
     def _disown(self, stream: DeviceStream, cursor: AckCursor, arrival: Arrival, first_seq: int) -> None:
         """Take a batch of a device that has left, so that it can be acked: its rows are declared dropped."""
@@ -309,7 +294,6 @@ class Content:
         elif header.channel:
             dropped[header.channel] = dropped.get(header.channel, 0) + header.count
             self._counters.add(Counter.RECORDS_DISOWNED, header.count)
-        detail = "records came after the device was retired, and were declared dropped"
         flow = self._flows.get(stream.flow)
         for channel, count in sorted(dropped.items()):
             self._counters.add(Counter.RECORDS_DROPPED, count)
@@ -317,8 +301,8 @@ class Content:
                 continue
             self._counters.add(f"{DROPPED_PREFIX}{header.flow}/{channel}", count)
             batch = (stream.device, header.epoch, header.seq)
-            kind = EntryKind.DROPPED
-            self._group.append_note(self._of(stream), kind, batch, f"{count} {detail}", channel=channel)
+            reason = make_reason(EntryCode.RETIRED_DEVICE, count=count)
+            self._group.append_note(self._of(stream), EntryKind.DROPPED, batch, reason, channel=channel)
         marks = dict(cursor.source_watermarks)
         if flow is not None:  # it may be assigned again
             marks = self._raised(marks, source_marks(header, flow.channels), tuple(flow.sources))
@@ -359,17 +343,15 @@ class Content:
         self, stream: DeviceStream, header: Header, dropped: Mapping[str, int], first_seq: int
     ) -> None:
         """Count rows that the device dropped, and log so for each channel that they were for."""
-        which = f"before batch {header.seq}"
-        if header.kind is BatchKind.GAP:
-            which = f"of the batches {first_seq} to {header.seq}"
+        is_gap = header.kind is BatchKind.GAP
         for channel, count in sorted(dropped.items()):
             self._counters.add(Counter.RECORDS_DROPPED, count)
             if channel not in self._flows[stream.flow].channels:
                 continue
             self._counters.add(f"{DROPPED_PREFIX}{header.flow}/{channel}", count)
-            detail = f"{count} records {which} were dropped by the device, whose spool was full or damaged"
+            reason = dropped_reason(count, first_seq, header.seq, is_gap=is_gap)
             batch = (stream.device, header.epoch, header.seq)
-            self._group.append_note(self._of(stream), EntryKind.DROPPED, batch, detail, channel=channel)
+            self._group.append_note(self._of(stream), EntryKind.DROPPED, batch, reason, channel=channel)
 
     def _rows(self, stream: DeviceStream, arrival: Arrival) -> ColumnBatch | None:
         header, channel = arrival.header, arrival.header.channel
@@ -472,8 +454,8 @@ class Content:
         for source in has:
             clocks[source].readmit(device)
         batch = (header.epoch, header.seq)
-        self.note(stream, EntryKind.LACKS, *batch, "the device has no split of it", lacks)
-        self.note(stream, EntryKind.READMITTED, *batch, "the device has a split of it", has)
+        self.note(stream, EntryKind.LACKS, *batch, make_reason(EntryCode.SPLIT_LACKING), lacks)
+        self.note(stream, EntryKind.READMITTED, *batch, make_reason(EntryCode.SPLIT_THERE), has)
 
     def _raised(
         self, before: Mapping[str, int], said: Mapping[str, int], names: Sequence[str]
@@ -490,10 +472,19 @@ class Content:
         return raised
 
 
-def number_in(said: str) -> int:
-    """The number of the revision that a device runs, as the log says it; 0 where it does not."""
-    found = _REVISION.search(said)
-    return int(found[1]) if found else 0
+def _runs(arrival: Arrival) -> Crossing | None:
+    """What a CROSSING or the hello of a fresh spool says that the device runs; None where it is damaged."""
+    try:
+        return decode_crossing(arrival.envelope.body)[0]
+    except WireError:
+        return None
+
+
+def first_epoch_reason(hello: Arrival | None) -> Reason:
+    """Why a device has its first epoch; hello: the one that has opened it, None where a batch has."""
+    if hello is None or not hello.header.fresh:
+        return make_reason(EntryCode.FIRST_EPOCH)
+    return crossing_reason(_runs(hello), EntryCode.FIRST_EPOCH)
 
 
 def _announced(arrival: Arrival) -> dict[str, Schema]:

@@ -18,7 +18,9 @@ from pathlib import Path
 from geartrain.adapters.files import write_durable
 from geartrain.adapters.sqlite import open_to_write, translated
 from geartrain.errors import LedgerError
+from geartrain.errors.reason import make_reason
 from geartrain_cloud.ingest.counters import Counter
+from geartrain_cloud.log.entry_reasons import EntryCode
 from geartrain_cloud.log.opening import BUSY_S, ledger_of, stopped_log, writable_ledger
 from geartrain_cloud.log.part import partition_of, segment_digest
 from geartrain_cloud.log.rows import put_terms, put_totals, read_terms, read_totals
@@ -185,9 +187,9 @@ def _entries(ledger: sqlite3.Connection, name: str) -> list[Entry]:
 
 
 def _without_rows(entry: Entry) -> Entry:
-    detail = f"{entry.count} rows of {entry.channel} were erased"
+    reason = make_reason(EntryCode.ROWS_ERASED, count=entry.count, channel=entry.channel)
     bare = replace(entry, segment="", first_row=0, count=0, channel="")
-    return replace(bare, kind=EntryKind.WATERMARK, detail=detail)
+    return replace(bare, kind=EntryKind.WATERMARK, reason=reason)
 
 
 def _empty_quarantine(folder: Path, device: str) -> None:

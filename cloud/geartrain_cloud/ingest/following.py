@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from geartrain.delivery.receiver import WaitingBudget
 from geartrain.errors import LedgerError
+from geartrain.errors.reason import make_reason
 from geartrain.graph.graph import CLAIMS
 from geartrain.records.event_time import START_OF_TIME
 from geartrain_cloud.ingest.advance import Advance
@@ -26,6 +27,7 @@ from geartrain_cloud.ingest.recovery import Recovered, make_partition, make_stre
 from geartrain_cloud.ingest.roster import Followed, Move, Roster, crossings, moves
 from geartrain_cloud.ingest.status import Durable
 from geartrain_cloud.ingest.streams import DeviceStream, Gone
+from geartrain_cloud.log.entry_reasons import EntryCode
 from geartrain_cloud.log.part import partition_of
 from geartrain_cloud.ports import NO_SOURCE, AckCursor, EntryKind
 
@@ -129,7 +131,7 @@ class Following:
 
     def _cross(self, move: Move) -> None:
         partition = self._known.partitions[move.flow, move.partition]
-        why = f"what follows is run by revision {move.number} of the flow"
+        why = make_reason(EntryCode.REVISION, number=move.number)
         self._group.append_note(partition, EntryKind.REVISION, ("", b"", move.number), why)
         partition.revision = move.number
         self._known.counters.add(Counter.REVISIONS)
@@ -168,7 +170,7 @@ class Following:
             flow = self._flows[name]
             if CLAIMS in flow.channels and device not in flow.devices:
                 partition = self._known.partitions[name, partition_of(device, self._config.partitions)]
-                why = "the device was retired: state that it has claimed and not taken is given back"
+                why = make_reason(EntryCode.CLAIM_GIVEN_BACK)
                 self._group.append_note(partition, EntryKind.CROSSING, (device, b"", 0), why, channel=CLAIMS)
 
     def _make(self, move: Move) -> None:
@@ -187,13 +189,13 @@ class Following:
             comes = self._flows[move.flow].is_to_come(move.source, self._ran(move.device, move.flow))
             lacks = cursor is not None and cursor.seq > 0 and move.source not in marks and not comes
             clock.assign(move.device, marks.get(move.source, START_OF_TIME), excluded=lacks)
-            self._group.append_note(partition, EntryKind.ASSIGNED, batch, "", source=move.source)
+            self._group.append_note(partition, EntryKind.ASSIGNED, batch, source=move.source)
             if lacks:
-                why = "the device has no split of it"
+                why = make_reason(EntryCode.SPLIT_LACKING)
                 self._group.append_note(partition, EntryKind.LACKS, batch, why, source=move.source)
         else:
             clock.retire(move.device)
-            why = "it was retired: the clock goes on without it"
+            why = make_reason(EntryCode.RETIRED)
             self._group.append_note(partition, EntryKind.RETIRED, batch, why, source=move.source)
 
     def _make_without(self, partition: Partition, move: Move) -> None:
@@ -223,7 +225,7 @@ class Following:
             if partition is None and newest is not None and newest.kind is not EntryKind.ENDED:
                 partition = make_partition((name, index), NOBODY, self._known.newest, {}, {}, {})
             if partition is not None and partition.number:
-                why = "the flow has ended: what its devices still send is declared dropped"
+                why = make_reason(EntryCode.FLOW_ENDED)
                 self._group.append_note(partition, EntryKind.ENDED, ("", b"", 0), why)
         self._ended.add(name)
         self._forget(name)

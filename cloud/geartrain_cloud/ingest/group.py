@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from geartrain.errors.reason import NO_REASON, Reason
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import Schema
 from geartrain_cloud.ingest.clock import SourceClock
@@ -156,13 +157,14 @@ class Group:
         partition: Partition,
         kind: EntryKind,
         batch: tuple[str, bytes, int],
-        detail: str,
+        reason: Reason = NO_REASON,
         *,
         channel: str = "",
         source: str = "",
     ) -> None:
         """Log an entry without rows; `batch`: the device, epoch and seq that it is about; channel: of which
-        rows are declared; source: of which the membership changes.
+        rows are declared; source: of which the membership changes; reason: where the
+        kind does not say all.
         """
         partition.number += 1
         self._entries.append(
@@ -174,7 +176,7 @@ class Group:
                 channel,
                 *batch,
                 source=source,
-                detail=detail,
+                reason=reason,
                 clocks=partition.log_clocks(),
             )
         )
@@ -206,7 +208,7 @@ class Group:
         """Close the group and begin the next; `counters`: the totals to be written with it."""
         for partition in partitions.values():
             if partition.has_moved:
-                self.append_note(partition, EntryKind.WATERMARK, partition.mover, "")
+                self.append_note(partition, EntryKind.WATERMARK, partition.mover)
         rows: dict[tuple[str, str], int] = {}
         for ((flow, _), channel, _), draft in self._segments.items():
             rows[flow, channel] = rows.get((flow, channel), 0) + draft.rows

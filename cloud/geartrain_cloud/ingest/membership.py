@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from geartrain.errors.reason import Reason, make_reason
 from geartrain.ports import Clock
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.ingest.clock import SourceClock
@@ -18,6 +19,7 @@ from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.ingest.group import Partition, Place
 from geartrain_cloud.ingest.streams import DeviceStream
+from geartrain_cloud.log.entry_reasons import EntryCode, entry_sentence
 from geartrain_cloud.ports import EntryKind
 
 _LOG = logging.getLogger("geartrain.ingest")
@@ -82,7 +84,7 @@ class Membership:
             clocks[source].readmit(stream.device)
         self._counters.add(Counter.DEVICES_READMITTED)
         _LOG.warning("%s is heard again: the clock waits for it from here on", stream.name)
-        self._note(stream, out, EntryKind.READMITTED, "it is heard again")
+        self._note(stream, out, EntryKind.READMITTED, make_reason(EntryCode.HEARD_AGAIN))
 
     def check(self) -> None:
         """Exclude the devices that have been silent for too long."""
@@ -100,10 +102,10 @@ class Membership:
             has_joined = stream.cursor is not None
             limit_s = flow.idle_after_s if has_joined else flow.join_timeout_s
             if now_s - max(stream.contact_s, stream.waited_since_s, self._listening_s) >= limit_s:
-                what = "nothing was heard of it for" if has_joined else "it did not join within"
-                self._exclude(stream, f"{what} {limit_s:g} s")
+                code = EntryCode.SILENT if has_joined else EntryCode.NOT_JOINED
+                self._exclude(stream, make_reason(code, limit_s=limit_s))
 
-    def _exclude(self, stream: DeviceStream, why: str) -> None:
+    def _exclude(self, stream: DeviceStream, why: Reason) -> None:
         marks = {} if stream.cursor is None else stream.cursor.source_watermarks
         clocks = self._clocks(stream)
         live = [
@@ -118,13 +120,13 @@ class Membership:
         for source in live:
             clocks[source].exclude(stream.device)
         self._counters.add(Counter.DEVICES_EXCLUDED)
-        _LOG.warning("%s: %s; the clock goes on without it", stream.name, why)
+        _LOG.warning("%s: %s; the clock goes on without it", stream.name, entry_sentence(why))
         self._note(stream, live, EntryKind.EXCLUDED, why)
 
-    def _note(self, stream: DeviceStream, sources: list[str], kind: EntryKind, detail: str) -> None:
+    def _note(self, stream: DeviceStream, sources: list[str], kind: EntryKind, reason: Reason) -> None:
         cursor = stream.cursor
         epoch, seq = (b"", 0) if cursor is None else (cursor.epoch, cursor.seq)
-        self._content.note(stream, kind, epoch, seq, detail, sources)
+        self._content.note(stream, kind, epoch, seq, reason, sources)
 
     def _clocks(self, stream: DeviceStream) -> Mapping[str, SourceClock]:
         return self._partitions[stream.flow, stream.partition].clocks

@@ -15,16 +15,17 @@ from itertools import product
 
 from geartrain.delivery.receiver import Receiver, WaitingBudget
 from geartrain.errors import ConfigError, LedgerError
+from geartrain.errors.reason import NO_REASON
 from geartrain.ports import Disk
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import Schema
 from geartrain_cloud.ingest.clock import SourceClock
 from geartrain_cloud.ingest.closed import ClosedEpochs
 from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
-from geartrain_cloud.ingest.content import FRESH_SAID, number_in
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.ingest.group import SEGMENTS, Group, Partition, Place
 from geartrain_cloud.ingest.streams import DeviceStream
+from geartrain_cloud.log.entry_reasons import EntryCode, number_of
 from geartrain_cloud.log.part import partition_of
 from geartrain_cloud.ports import NO_SOURCE, AckCursor, Entry, EntryKind, LedgerStore
 
@@ -78,7 +79,7 @@ async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget:
     await _match_segments(ledger, disk, last, counters, owned)
     crossings = await ledger.crossings()
     cursors = {
-        (c.device, c.flow): replace(c, crossing=crossings.get((c.device, c.flow), (0, ""))[0])
+        (c.device, c.flow): replace(c, crossing=crossings.get((c.device, c.flow), (0, NO_REASON))[0])
         for c in await ledger.cursors()
     }
     assigned = [place for place in await ledger.devices() if partition_of(place[2], total) in owned]
@@ -98,8 +99,8 @@ async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget:
         (name, index): make_partition((name, index), flow, newest, members, cursors, revisions)
         for (name, flow), index in product(sorted(flows.items()), owned)
     }
-    ran = {place: number_in(said) for place, (_, said) in crossings.items()}
-    fresh = {place for place, (_, said) in crossings.items() if said.startswith(FRESH_SAID)}
+    ran = {place: number_of(reason) for place, (_, reason) in crossings.items()}
+    fresh = {place for place, (_, reason) in crossings.items() if reason.code == EntryCode.FRESH_SPOOL}
     streams = {
         (device, name): make_stream(
             (device, name, partition_of(device, total)),
@@ -129,7 +130,7 @@ def assign(config: IngestConfig, partitions: Mapping[Place, Partition], group: G
                 partition.without.add(device)
             else:
                 partition.clocks[source].assign(device)
-            group.append_note(partition, EntryKind.ASSIGNED, (device, b"", 0), "", source=source)
+            group.append_note(partition, EntryKind.ASSIGNED, (device, b"", 0), source=source)
 
 
 async def _match_segments(

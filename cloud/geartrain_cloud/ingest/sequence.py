@@ -22,17 +22,19 @@ from geartrain.delivery.receiver import (
     WaitingBudget,
 )
 from geartrain.errors import WireError
+from geartrain.errors.reason import make_reason
 from geartrain.wire.codec import decode_gap
 from geartrain.wire.digest import FIRST_DIGEST
 from geartrain.wire.envelope import BatchKind, Header, NackReason
 from geartrain_cloud.ingest.alarm import Alarm
-from geartrain_cloud.ingest.content import Content
+from geartrain_cloud.ingest.content import Content, first_epoch_reason
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ingest.group import Group
 from geartrain_cloud.ingest.outbox import Outbox
 from geartrain_cloud.ingest.quarantine import Quarantine
 from geartrain_cloud.ingest.recovery import Recovered
 from geartrain_cloud.ingest.streams import DeviceStream, HeldBatch
+from geartrain_cloud.log.entry_reasons import EntryCode, entry_sentence
 from geartrain_cloud.ports import AckCursor, ClosedEpoch, EntryKind, LedgerStore
 
 _LOG = logging.getLogger("geartrain.ingest")
@@ -133,11 +135,9 @@ class Sequencer:
                 return
             if self._is_set_back(stream, arrival.header) or self._is_ahead(stream, arrival):
                 return
-            before, runs = stream.cursor, self._content.runs(arrival)
-            opened = self._open_epoch(stream, self._candidate(stream, epoch), 1, runs)
-            stream.cursor = replace(
-                opened, crossing=self._content.begin(stream, before, arrival.header, runs)
-            )
+            before = stream.cursor
+            opened = self._open_epoch(stream, self._candidate(stream, epoch), 1, arrival)
+            stream.cursor = replace(opened, crossing=self._content.begin(stream, before, arrival))
             self._group.open_epoch(stream.cursor)
         elif self._is_set_back(stream, arrival.header):
             return
@@ -309,22 +309,20 @@ class Sequencer:
         return self._open_epoch(stream, receiver, first_seq)
 
     def _open_epoch(
-        self, stream: DeviceStream, receiver: Receiver, first_seq: int, runs: str = ""
+        self, stream: DeviceStream, receiver: Receiver, first_seq: int, hello: Arrival | None = None
     ) -> AckCursor:
-        """Log that an epoch is open; runs: what the device does in it, of a fresh spool."""
+        """Log that an epoch is open; hello: the one that opens it, None where a batch does."""
         before = stream.cursor
-        ordinal, kind, detail = 1, EntryKind.JOINED, "the first epoch of the device"
-        if runs:
-            detail = f"{detail}: {runs}"
+        ordinal, kind, reason = 1, EntryKind.JOINED, first_epoch_reason(hello)
         if before is not None:
             ordinal, kind = before.ordinal + 1, EntryKind.EPOCH
-            detail = f"epoch {ordinal}; epoch {before.ordinal} ended at {before.seq}, loss unknown"
+            reason = make_reason(EntryCode.LATER_EPOCH, ordinal=ordinal, ended_at=before.seq)
             closed = ClosedEpoch(
                 stream.device, stream.flow, before.epoch, before.ordinal, before.seq, before.digest
             )
             self._closed.add(closed)
             self._group.close_epoch(closed)
-            _LOG.warning("%s: %s", stream.name, detail)
+            _LOG.warning("%s: %s", stream.name, entry_sentence(reason))
         if stream.current is not None:
             self._counters.add(Counter.WAITING_DROPPED, stream.current.clear())
         stream.current, stream.candidate, stream.held = receiver, None, None
@@ -340,19 +338,17 @@ class Sequencer:
                 crossing=before.crossing,
             )
         stream.cursor = cursor
-        self._content.note(stream, kind, receiver.epoch, first_seq, detail)
+        self._content.note(stream, kind, receiver.epoch, first_seq, reason)
         return cursor
 
     def _note_loss(self, stream: DeviceStream, receiver: Receiver, seq: int) -> None:
         """Note that the batches before `seq` will never come."""
         first = receiver.expected
-        detail = (
-            f"batches {first} to {seq - 1} are lost: they never came, and the device no longer holds them"
-        )
-        _LOG.error("%s: %s", stream.name, detail)
+        reason = make_reason(EntryCode.BATCHES_LOST, first=first, last=seq - 1)
+        _LOG.error("%s: %s", stream.name, entry_sentence(reason))
         self._counters.add(Counter.LOSSES)
         self._counters.add(Counter.BATCHES_LOST, seq - first)
-        self._content.note(stream, EntryKind.LOSS, receiver.epoch, seq, detail)
+        self._content.note(stream, EntryKind.LOSS, receiver.epoch, seq, reason)
 
 
 def _is_of_former_cut(header: Header, known: int, *, is_fresh: bool) -> bool:

@@ -12,9 +12,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from geartrain.records.event_time import START_OF_TIME, format_time
 from geartrain_cloud.errors import AbsentError
 from geartrain_cloud.log.browse import find_entries, places
+from geartrain_cloud.log.entry_reasons import entry_sentence
 from geartrain_cloud.log.queries import registered, unregister
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.ports import Entry
@@ -133,7 +136,8 @@ def _entry(reader: LogReader, entry: Entry, *, with_rows: bool) -> dict[str, Any
         "segment": entry.segment,
         "first_row": entry.first_row,
         "count": entry.count,
-        "detail": entry.detail,
+        "detail": entry_sentence(entry.reason),
+        "reason": msgspec.to_builtins(entry.reason),
     }
     if with_rows:
         rows = reader.table(entry).to_pylist() if entry.segment else []

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from geartrain.adapters.sqlite import transaction, translated
 from geartrain.errors import LedgerError
+from geartrain.errors.reason import Reason
 from geartrain_cloud.log.committing import write_change
 from geartrain_cloud.log.housekeeping import forget_rows, merge_rows
 from geartrain_cloud.log.opening import check_term, partitions_of, take_ledger
@@ -44,6 +45,7 @@ from geartrain_cloud.log.tables import (
     SELECT_SEGMENTS,
     entry_at,
     read_cursor,
+    read_reason,
     read_segment,
 )
 from geartrain_cloud.ports import (
@@ -183,10 +185,10 @@ class SqliteLedger:
         """By (flow, partition), the number of the newest REVISION entry, where it has one."""
         return {(flow, index): number for flow, index, number in await self._rows(SELECT_REVISIONS)}
 
-    async def crossings(self) -> dict[tuple[str, str], tuple[int, str]]:
-        """By (device, flow), the number and detail of the newest CROSSING entry, where it has one."""
+    async def crossings(self) -> dict[tuple[str, str], tuple[int, Reason]]:
+        """By (device, flow), the number and reason of the newest CROSSING entry, where it has one."""
         rows = await self._rows(SELECT_CROSSINGS)
-        return {(device, flow): (number, detail) for device, flow, number, detail in rows}
+        return {(device, flow): (number, read_reason(text)) for device, flow, number, text in rows}
 
     async def segments(self) -> set[str]:
         """Every file name that an entry names."""

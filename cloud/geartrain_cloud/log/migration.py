@@ -29,9 +29,11 @@ import msgspec
 
 from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain.errors import LedgerError
+from geartrain.errors.reason import NO_REASON, Reason
 from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph
 from geartrain.records.event_time import START_OF_TIME
 from geartrain_cloud.log.checksums import Row, sealed, whole
+from geartrain_cloud.log.entry_reasons import EntryCode
 from geartrain_cloud.log.opening import BUSY_S, stopped_log
 from geartrain_cloud.log.rows import put, read_queries, read_replaced, read_resubmitted
 from geartrain_cloud.log.tables import (
@@ -58,8 +60,6 @@ _SYSTEM = (DEAD_LETTERS, LATE)
 _NOTES = {EntryKind.JOINED, EntryKind.EPOCH, EntryKind.LOSS}
 """Entries that release 0.2 wrote once for each channel, and that concern the whole partition."""
 _MEMBERS = {EntryKind.ASSIGNED, EntryKind.EXCLUDED, EntryKind.READMITTED}
-_DETAIL = "the log was renumbered: its entries were counted for each channel before"
-
 _SELECT_OLD = (
     "SELECT flow, channel, partition, number, kind, clock, device, epoch, seq, segment, first_row, count, "
     "detail, checksum FROM entries_by_channel "
@@ -375,7 +375,14 @@ class _Sequence:
             if clock > START_OF_TIME:
                 clocks[source] = clock
         number = len(self.entries) + 1
-        last = Entry(flow.name, self._partition, number, EntryKind.WATERMARK, detail=_DETAIL, clocks=clocks)
+        last = Entry(
+            flow.name,
+            self._partition,
+            number,
+            EntryKind.WATERMARK,
+            reason=Reason(EntryCode.RENUMBERED),
+            clocks=clocks,
+        )
         self.entries.append(last)
 
     def _member(self, old: _Old, source: str) -> None:
@@ -388,7 +395,8 @@ class _Sequence:
     def _add(self, old: _Old, channel: str, source: str = "") -> None:
         place = (self._flow.name, self._partition, len(self.entries) + 1, old.kind, channel)
         batch, rows = (old.device, old.epoch, old.seq), (old.segment, old.first_row, old.count)
-        self.entries.append(Entry(*place, *batch, *rows, source, old.detail, self._least()))
+        reason = Reason(EntryCode.FORMER, {"text": old.detail}) if old.detail else NO_REASON
+        self.entries.append(Entry(*place, *batch, *rows, source, reason, self._least()))
 
     def _least(self) -> dict[str, int]:
         """What no source is behind: the least of all channels' clocks."""

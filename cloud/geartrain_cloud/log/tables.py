@@ -14,12 +14,13 @@ import msgspec
 
 from geartrain.adapters.layouts import refuse_later
 from geartrain.errors import LedgerError
+from geartrain.errors.reason import Reason, decode_reason, encode_reason
 from geartrain.ports import SplitProgress
 from geartrain_cloud.log.checksums import Row, sealed, whole
 from geartrain_cloud.log.rows import insert, select
 from geartrain_cloud.ports import AckCursor, Entry, EntryKind, HeldSegment, StoredSegment
 
-VERSION = 5
+VERSION = 6
 """The layout below; kept in `PRAGMA user_version`."""
 
 DIGESTS_KEPT = 1_024
@@ -247,7 +248,7 @@ def entry_row(entry: Entry) -> Row:
     place = (entry.flow, entry.partition, entry.number, entry.kind.value, entry.channel)
     batch = (entry.device, entry.epoch, entry.seq)
     rows = (entry.segment, entry.first_row, entry.count)
-    return sealed((*place, *batch, *rows, entry.source, entry.detail, _json(entry.clocks)))
+    return sealed((*place, *batch, *rows, entry.source, encode_reason(entry.reason), _json(entry.clocks)))
 
 
 def read_entry(row: Row) -> Entry:
@@ -268,9 +269,17 @@ def read_entry(row: Row) -> Entry:
         first_row,
         count,
         source,
-        detail,
+        read_reason(detail),
         json.loads(clocks),
     )
+
+
+def read_reason(text: str) -> Reason:
+    """The reason of an entry as its row has it; raises `LedgerError` where the text is no reason."""
+    try:
+        return decode_reason(text)
+    except ValueError as error:
+        raise LedgerError(f"an entry of the log has {error}: restore the log from a copy") from error
 
 
 def entry_at(row: Row, *place: object) -> Entry:

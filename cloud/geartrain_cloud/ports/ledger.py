@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from geartrain.errors.reason import NO_REASON, Reason
 from geartrain.ports.spool import SplitProgress
 from geartrain.records.event_time import START_OF_TIME
 
@@ -51,7 +52,7 @@ class Entry:
     each source after it, microseconds, without those that nobody has said anything of; source: what a
     change of membership is about, NO_SOURCE where a device without any comes or goes; seq: of a REVISION or a
     CROSSING its number; segment: file name on the log's disk and `[first_row, first_row + count)` in it,
-    empty for an entry without rows; detail: for people.
+    empty for an entry without rows; reason: why it was made, where its kind does not say all.
     """
 
     flow: str
@@ -66,7 +67,7 @@ class Entry:
     first_row: int = 0
     count: int = 0
     source: str = ""
-    detail: str = ""
+    reason: Reason = NO_REASON
     clocks: Mapping[str, int] = field(default_factory=dict)
 
     def clock(self, sources: Iterable[str]) -> int:
@@ -298,8 +299,8 @@ class LedgerStore(Protocol):
         """By (flow, partition), the number of the newest REVISION entry, where it has one."""
         ...
 
-    async def crossings(self) -> dict[tuple[str, str], tuple[int, str]]:
-        """By (device, flow), the number and detail of the newest CROSSING entry, where it has one."""
+    async def crossings(self) -> dict[tuple[str, str], tuple[int, Reason]]:
+        """By (device, flow), the number and reason of the newest CROSSING entry, where it has one."""
         ...
 
     async def segments(self) -> set[str]:

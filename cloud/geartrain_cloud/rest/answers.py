@@ -956,8 +956,19 @@ class LogChannels(_Answer, frozen=True):
     next: int | None
 
 
+class ReasonCode(_Answer, frozen=True):
+    """Why something is as it is, for programs. code: empty for no reason; details: what the sentence beside
+    it names.
+    """
+
+    code: str
+    details: dict[str, Json]
+
+
 class LogEntry(_Answer, frozen=True):
-    """An entry of the log, with the clocks after it; rows: its rows, where they were asked for."""
+    """An entry of the log, with the clocks after it; detail: why it was made, as a sentence; reason: the same
+    for programs; rows: its rows, where they were asked for.
+    """
 
     position: int
     kind: str
@@ -972,6 +983,7 @@ class LogEntry(_Answer, frozen=True):
     first_row: int
     count: int
     detail: str
+    reason: ReasonCode
     rows: list[dict[str, Json]] | UnsetType = UNSET
 
 

@@ -32,7 +32,7 @@ class Logged:
 def dropped_by(entries: Sequence[Entry], device: str, flow: str, channel: str) -> int:
     """Records of a device that the log says were dropped on a channel of a flow."""
     return sum(
-        int(entry.detail.split()[0])
+        int(entry.reason["count"])
         for entry in entries
         if entry.kind is EntryKind.DROPPED
         and (entry.device, entry.flow, entry.channel) == (device, flow, channel)
@@ -146,7 +146,7 @@ class Balance:
         for entry in entries:
             if entry.kind is EntryKind.DROPPED:
                 name = f"{DROPPED_PREFIX}{entry.flow}/{entry.channel}"
-                dropped[name] = dropped.get(name, 0) + int(entry.detail.split()[0])
+                dropped[name] = dropped.get(name, 0) + int(entry.reason["count"])
         truth |= dropped
         if self._is_disowned_known:
             truth[Counter.RECORDS_DROPPED] = sum(dropped.values()) + self._disowned

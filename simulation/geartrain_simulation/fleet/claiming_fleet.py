@@ -25,7 +25,7 @@ from geartrain.revision import Revision
 from geartrain.state.claims import ASKS, HAS
 from geartrain_cloud.downlink.downlink import Downlink
 from geartrain_cloud.downlink.sender import SenderSettings
-from geartrain_cloud.ingest.content import FRESH_SAID
+from geartrain_cloud.log.entry_reasons import EntryCode
 from geartrain_cloud.ports import EntryKind
 from geartrain_edge.agent.crossing import CLAIM, NUMBERS, REVISION, LastClaim, Numbers
 from geartrain_edge.settings import AgentSettings, Policy
@@ -295,7 +295,7 @@ class ClaimingFleet(CutsFleet):
         """
         twice, sent = Counter[tuple[str, int]](), dict[str, list[Row]]()
         for entry in self.ledger.all_entries():
-            if entry.kind is EntryKind.CROSSING and entry.detail.startswith(FRESH_SAID):
+            if entry.kind is EntryKind.CROSSING and entry.reason.code == EntryCode.FRESH_SPOOL:
                 stood = {split: at.position for (_, split), at in self.checkers.opened[entry.epoch].items()}
                 rows = sent.pop(entry.device, [])
                 twice.update((row.name, row.number) for row in rows if row.number >= stood.get(row.name, 0))

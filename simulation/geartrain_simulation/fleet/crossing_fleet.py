@@ -17,6 +17,7 @@ import msgspec
 from geartrain import Flow, Table
 from geartrain.graph.graph import Graph
 from geartrain.planning import Plan
+from geartrain_cloud.log.entry_reasons import EntryCode, runs_of
 from geartrain_cloud.ports import EntryKind
 from geartrain_edge.settings import Policy
 from geartrain_simulation.fleet.cuts_fleet import CLOUD, EDGE, CutsFleet
@@ -26,7 +27,6 @@ from geartrain_simulation.fleet.troubles import Fault
 
 CHANNELS = {CLOUD: "readings", EDGE: "doubled"}
 """By cut, the channel that its rows come by."""
-LOST = "never came"
 """What the log says of a crossing whose batch the disk has damaged."""
 
 
@@ -91,13 +91,14 @@ class CrossingFleet(CutsFleet):
             if entry.kind is EntryKind.EPOCH and not number:
                 channel = ""  # a fresh spool may begin with any cut
             elif entry.kind is EntryKind.CROSSING:
-                is_known = LOST not in entry.detail
+                is_known = entry.reason.code != EntryCode.CROSSINGS_LOST
                 if entry.seq != number + 1 and (is_known or entry.seq <= number):
                     self.checkers.breach("crossing", f"{name}: crossing {entry.seq} follows on {number}")
                 if not is_known and not may_lose:
                     self.checkers.breach("crossing", f"{name}: crossing {entry.seq} was lost by nobody")
                 number = entry.seq
-                channel = CHANNELS[EDGE if "doubled" in entry.detail else CLOUD] if is_known else ""
+                runs = runs_of(entry.reason)
+                channel = "" if runs is None else CHANNELS[EDGE if "doubled" in runs.cut else CLOUD]
             elif entry.kind in (EntryKind.ROWS, EntryKind.REMOVED) and entry.channel in CHANNELS.values():
                 channel = channel or entry.channel
                 if entry.channel != channel:

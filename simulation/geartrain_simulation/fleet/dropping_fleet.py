@@ -10,7 +10,6 @@ update and leaves behind it is set aside, cell by cell.
 from __future__ import annotations
 
 import json
-import re
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from geartrain.records.codes import Code
 from geartrain.state.claims import ASKS, HAS, LOST
 from geartrain.state.moving import said_of
 from geartrain_cloud.ingest.config import IngestConfig
+from geartrain_cloud.log.entry_reasons import EntryCode, number_of, runs_of
 from geartrain_cloud.log.part import partition_of
 from geartrain_cloud.ports import Entry, EntryKind
 from geartrain_edge.agent.crossing import CLAIM, LastClaim
@@ -35,7 +35,7 @@ from geartrain_simulation.fleet.claiming_fleet import ClaimingFleet
 from geartrain_simulation.fleet.claiming_flow import READINGS, SUMS, TOTALS, rows_of_columns
 from geartrain_simulation.fleet.devices import Device
 from geartrain_simulation.fleet.fleet import Outcome
-from geartrain_simulation.fleet.revision_fleet import CROSSING_POINTS, SAID
+from geartrain_simulation.fleet.revision_fleet import CROSSING_POINTS
 from geartrain_simulation.fleet.revision_flow import records_of
 from geartrain_simulation.fleet.troubles import INGEST, LOG_POINTS
 from geartrain_simulation.machine.world import Node, Process
@@ -44,9 +44,6 @@ from geartrain_simulation.stores.spools import SpoolBook
 
 ANEW = 2
 """The revision with which the totals begin empty."""
-_CUT = re.compile(r"cut (.*?)(?: of base cut|, revision)")
-_NEVER_CAME = "never came"
-_FRESH = "a fresh spool"
 _BEHIND = (ASKS, HAS, STATE, STATE, "")
 """Right behind which commit of a device the update comes, "" for any time: a claim, the cells that have come
 for one, or the cells that leave.
@@ -158,7 +155,7 @@ class DroppingFleet(ClaimingFleet):
 
     def _check_tables(self) -> None:
         """The rows of the totals, and what was set aside, given where the log has each device begin anew."""
-        if any(_NEVER_CAME in entry.detail for entry in self.ledger.all_entries()):
+        if any(entry.reason.code == EntryCode.CROSSINGS_LOST for entry in self.ledger.all_entries()):
             return  # a crossing was damaged on a disk
         rows = [row for batch in self.host.tables.get(SUMS, ()) for row in rows_of_columns(batch)]
         refused = Counter[Cell]()
@@ -233,7 +230,7 @@ class DroppingFleet(ClaimingFleet):
             if entry.number <= brought:
                 continue
             if entry.kind is EntryKind.CROSSING:
-                if entry.detail.startswith(_FRESH):
+                if entry.reason.code == EntryCode.FRESH_SPOOL:
                     return given_up
                 if is_there:
                     return Place(entry.number, "behind a claim")
@@ -270,8 +267,8 @@ class DroppingFleet(ClaimingFleet):
     @staticmethod
     def _said(entry: Entry) -> tuple[bool, int]:
         """Whether a device has the totals behind an entry, and the revision that it runs."""
-        cut, revision = _CUT.search(entry.detail), SAID.search(entry.detail)
-        return cut is not None and TOTALS in cut[1].split(", "), int(revision[1]) if revision else 1
+        runs = runs_of(entry.reason)
+        return runs is not None and TOTALS in runs.cut, number_of(entry.reason) or 1
 
     def _kept_before(self, name: str) -> Counter[Cell]:
         """The cells that a device has left behind the update, and had kept before."""

@@ -9,7 +9,6 @@ Python makes of the device's records, given the places where it has gone over.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
@@ -25,7 +24,7 @@ from geartrain.wire.codec import decode_header
 from geartrain.wire.crossing import decode_crossing
 from geartrain.wire.envelope import BatchKind
 from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, IngestConfig
-from geartrain_cloud.ingest.content import FRESH_SAID
+from geartrain_cloud.log.entry_reasons import EntryCode, entry_sentence, number_of
 from geartrain_cloud.log.part import partition_of
 from geartrain_cloud.log.roster import RosterDocument
 from geartrain_cloud.ports import Entry, EntryKind, LedgerChange
@@ -59,7 +58,6 @@ CROSSING_POINTS = (
 """Where a device is killed that has been told to go over."""
 WELCOME_POINTS = ("spool.commit", "spool.write done", "net.publish", "net.publish done")
 """Where one is killed that has a fresh spool."""
-SAID = re.compile(r"revision (\d+), ")
 _LOOK_S = 0.1
 
 
@@ -319,7 +317,7 @@ class RevisionFleet(Fleet):
                 brought = entry.seq
             elif entry.device != name:
                 continue
-            elif entry.kind is EntryKind.JOINED or entry.detail.startswith(FRESH_SAID):
+            elif entry.kind is EntryKind.JOINED or entry.reason.code == EntryCode.FRESH_SPOOL:
                 stood = self.checkers.opened[entry.epoch]
                 place, doors = _position(stood), _position(stood, DOORS)
                 legs.append(Leg(place, self._begins(entry, brought), is_fresh=True, doors=doors))
@@ -338,30 +336,30 @@ class RevisionFleet(Fleet):
 
     def _begins(self, entry: Entry, brought: int) -> int:
         """The revision of a fresh spool, as the entry of its epoch or crossing says it."""
-        revision = self._said(entry, brought)
+        revision, said = self._said(entry, brought), entry_sentence(entry.reason)
         if revision != (begun := self._begun.get(entry.epoch)):
-            self.checkers.breach("begun", f"{entry.device}: {entry.detail}, and was begun with {begun}")
+            self.checkers.breach("begun", f"{entry.device}: {said}, and was begun with {begun}")
         return revision
 
     def _goes_over(self, entry: Entry, brought: int, before: Leg) -> Leg:
         """What begins at a crossing of a device that was in `before`."""
         name, revision = entry.device, self._said(entry, brought)
+        said = entry_sentence(entry.reason)
         if revision <= before.number:
-            self.checkers.breach("forward", f"{name} goes over from {before.number} to {entry.detail}")
+            self.checkers.breach("forward", f"{name} goes over from {before.number} to {said}")
         leg = self._crossed.get((name, entry.seq))
         if leg is None or leg.number != revision or leg.begin < before.begin:
-            self.checkers.breach("boundary", f"{name}: {entry.detail} behind {before}, but it made {leg}")
+            self.checkers.breach("boundary", f"{name}: {said} behind {before}, but it made {leg}")
         return leg
 
     def _said(self, entry: Entry, brought: int) -> int:
         """The revision that an entry says that its device runs."""
-        said = SAID.search(entry.detail)
-        revision = int(said[1]) if said else 0
+        revision = number_of(entry.reason)
         if revision > brought:
             detail = f"{entry.device} runs {revision}, and the log has brought {brought}"
             self.checkers.breach("cloud first", detail)
         if not revision:
-            self.checkers.breach("begun", f"{entry.device}: {entry.detail!r} names no revision")
+            self.checkers.breach("begun", f"{entry.device}: {entry.reason} names no revision")
         return revision
 
     def _partition_of(self, name: str) -> list[Entry]:

@@ -16,11 +16,12 @@ from random import Random
 from msgspec.structs import replace as with_fields
 
 from geartrain.planning import Plan
+from geartrain_cloud.log.entry_reasons import number_of
 from geartrain_cloud.log.roster import RosterDocument
 from geartrain_cloud.ports import EntryKind
 from geartrain_edge.settings import AgentSettings
 from geartrain_simulation.fleet.readings import doors_of
-from geartrain_simulation.fleet.revision_fleet import DOORS, SAID, SOURCE, RevisionFleet
+from geartrain_simulation.fleet.revision_fleet import DOORS, SOURCE, RevisionFleet
 from geartrain_simulation.fleet.revision_flow import Form, Leg, doors_beside, draw_forms
 from geartrain_simulation.stores.segments import Row
 
@@ -78,8 +79,7 @@ class SourceFleet(RevisionFleet):
         for entry in self._partition_of(device):
             if entry.device != device:
                 continue
-            if said := SAID.search(entry.detail):
-                ran = int(said[1])
+            ran = number_of(entry.reason) or ran
             if early and ran < self.until:
                 break
             early = 0

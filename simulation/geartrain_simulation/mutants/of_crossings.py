@@ -71,9 +71,9 @@ def _fresh_spool_takes_the_former_number(patches: Patches) -> None:
     """What a fresh spool runs is not logged."""
 
     def make(right: Any) -> Any:
-        def begin(content: Content, stream: Any, before: Any, hello: Any, runs: str) -> int:
-            if before is None or not hello.fresh:
-                return int(right(content, stream, before, hello, runs))
+        def begin(content: Content, stream: Any, before: Any, hello: Any) -> int:
+            if before is None or not hello.header.fresh:
+                return int(right(content, stream, before, hello))
             return int(before.crossing)
 
         return begin

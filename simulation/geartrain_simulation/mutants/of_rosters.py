@@ -53,7 +53,7 @@ def _rows_of_a_retired_device_taken(patches: Patches) -> None:
                 return
             index = partition_of(move.device, self._config.partitions)
             partition = self._known.partitions[move.flow, index]
-            self._group.append_note(partition, move.kind, (move.device, b"", 0), "", source=move.source)
+            self._group.append_note(partition, move.kind, (move.device, b"", 0), source=move.source)
             gone.add((move.flow, move.source, move.device))
 
         return make

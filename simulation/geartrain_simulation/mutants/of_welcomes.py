@@ -100,10 +100,10 @@ def _first_loss_of_a_spool_not_said(patches: Patches) -> None:
     """What a fresh spool runs is logged only of a device that has gone over."""
 
     def make(right: Any) -> Any:
-        def begin(content: Content, stream: Any, before: Any, hello: Any, runs: str) -> int:
-            if before is not None and not before.crossing and hello.fresh:
+        def begin(content: Content, stream: Any, before: Any, hello: Any) -> int:
+            if before is not None and not before.crossing and hello.header.fresh:
                 return 0
-            return int(right(content, stream, before, hello, runs))
+            return int(right(content, stream, before, hello))
 
         return begin
 

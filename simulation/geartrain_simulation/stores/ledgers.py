@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from geartrain.errors import LedgerError
+from geartrain.errors.reason import Reason
 from geartrain_cloud.ports import (
     AckCursor,
     ClosedEpoch,
@@ -172,12 +173,12 @@ class SimLedgerStore:
 
         return await self._read("revisions", newest)
 
-    async def crossings(self) -> dict[tuple[str, str], tuple[int, str]]:
-        """By (device, flow), the number and detail of the newest CROSSING entry, where it has one."""
+    async def crossings(self) -> dict[tuple[str, str], tuple[int, Reason]]:
+        """By (device, flow), the number and reason of the newest CROSSING entry, where it has one."""
 
-        def newest() -> dict[tuple[str, str], tuple[int, str]]:
+        def newest() -> dict[tuple[str, str], tuple[int, Reason]]:
             crossed = [e for e in self._book.all_entries() if e.kind is EntryKind.CROSSING]
-            return {(e.device, e.flow): (e.seq, e.detail) for e in sorted(crossed, key=lambda e: e.seq)}
+            return {(e.device, e.flow): (e.seq, e.reason) for e in sorted(crossed, key=lambda e: e.seq)}
 
         return await self._read("crossings", newest)
 
