@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from geartrain.bundle import Archive
+from geartrain.control.app_reasons import AppCode, app_sentence
 from geartrain.control.states import App, Wanted
 from geartrain_edge.bundles.choice import (
     Choice,
@@ -39,7 +40,9 @@ def test_a_start_that_nobody_saw_the_end_of_counts() -> None:
     choice = failed(choice, NEW.code, "gone", POLICY, is_final=False)
     chosen = choose(choice, NEW, everything, OLD.code)
     assert (chosen.run, chosen.fetch) == (OLD, None)
-    assert chosen.why == f"bundle {NEW.code[:12]} went back to {OLD.code[:12]}: gone"
+    assert chosen.reason.code == AppCode.WENT_BACK
+    sentence = f"bundle {NEW.code[:12]} went back to {OLD.code[:12]}: gone"
+    assert app_sentence(chosen.reason) == sentence
 
 
 def test_a_start_that_has_lived_is_forgiven_unless_it_is_seen_to_fail() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
-from geartrain.control.states import AWAITS_STATE, STATE_STAYS
+from geartrain.control.app_reasons import AppCode, app_sentence
 from geartrain.errors import GeartrainError
+from geartrain.errors.reason import make_reason
 from geartrain_client.cli.apps_app import _cuts
 from tests.client.fake_platform import FakePlatform
 from tests.client.talking import HOSTILE, SHOWN, Capture, add, gear
@@ -135,11 +137,15 @@ def test_a_cut_does_not_wait_for_a_device_that_asks_for_no_state(
 ) -> None:
     add(platform)
     platform.change = ANSWER
-    why = f"{STATE_STAYS}: take the move back"
+    stay = make_reason(AppCode.STATE_STAYS, unmoved="take the move back")
+    wait = make_reason(AppCode.AWAITS_STATE, unmoved=f"it did not come {HOSTILE}")
+    why = app_sentence(stay)
     device = {"device": "truck-1", "state": "running", "online": True, "cut": "high", "cut_applied": False}
     counts = {"assigned": 2, "online": 2, "applied": 1}
-    waits = {"applied": [device | {"why": f"{AWAITS_STATE}: it did not come {HOSTILE}"}]}
-    stays = {"applied": [device | {"why": why}]}
+    waits, stays = (
+        {"applied": [device | {"why": app_sentence(one), "reasons": [msgspec.to_builtins(one)]}]}
+        for one in (wait, stay)
+    )
     platform.apps["heat"] |= {"number": 2, "devices": counts}
     platform.states.extend([stays, stays, waits, stays])  # it has said so before this move, and says so again
     says = gear(capsys, "cut", "heat", "high", code=1)[1]
@@ -147,7 +153,7 @@ def test_a_cut_does_not_wait_for_a_device_that_asks_for_no_state(
     assert not platform.states
     platform.apps["heat"] |= waits
     says = gear(capsys, "cut", "heat", "high", "--timeout", "10ms", code=1)[1]
-    assert f"1 of 2 devices in contact have still to start it: device truck-1 {AWAITS_STATE}: it did" in says
+    assert "1 of 2 devices in contact have still to start it: device truck-1 runs its former steps" in says
 
 
 def test_a_cut_for_devices_has_a_selector_and_a_cut() -> None:

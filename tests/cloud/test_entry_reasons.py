@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from geartrain.errors import LedgerError
@@ -18,7 +20,7 @@ from geartrain_cloud.log.entry_reasons import (
 from geartrain_cloud.log.tables import read_reason
 
 RUNS = Crossing(("high", "quotes"), ("quotes",), "ab" * 32, 1_234_567_890)
-DETAILS = {
+DETAILS: dict[str, dict[str, Any]] = {
     EntryCode.CROSSINGS_LOST: {"first": 3, "last": 4},
     EntryCode.LATER_EPOCH: {"ordinal": 2, "ended_at": 7},
     EntryCode.BATCHES_LOST: {"first": 3, "last": 4},

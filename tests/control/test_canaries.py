@@ -17,8 +17,10 @@ from aiohttp.test_utils import TestClient, TestServer
 from msgspec.structs import replace
 
 from geartrain import Flow, Table
+from geartrain.control.app_reasons import AppCode, app_sentence
 from geartrain.control.codec import encode_reported
 from geartrain.control.states import OTHER_STEPS, App, AppReport, AppState, Reported
+from geartrain.errors.reason import make_reason
 from geartrain.revision.code import Code
 from geartrain.testing import TestingSource
 from geartrain_cloud.changes.judging import Others, Standing, Verdict, judged, others_of
@@ -138,7 +140,9 @@ class World(Host):
                 self.numbers[name] = app.number
             said = [self.faults.get(name) or _runs(app) for app in told]
             whole = Reported(name, b"12345678", 1, 1, apps=tuple(said), can=(OTHER_STEPS,), program="0.3.0")
-            reports = [Report(name, one.instance, one.state.word, one.why) for one in said]
+            reports = [
+                Report(name, one.instance, one.state.word, one.why, reasons=one.reasons) for one in said
+            ]
             self.store.reports.heard(name, encode_reported(whole), device.serial, reports)
 
     def told(self) -> dict[str, tuple[int, str]]:
@@ -268,7 +272,9 @@ def test_code_that_goes_back_by_itself_on_the_device_ends_the_canary(world: Worl
     world.update("plain", "b", canary="d1")
     world.settle()
     why = "bundle bbbb went back to aaaa: its agent ended with 1"
-    world.faults["d1"] = replace(_says(AppState.RUNNING, why), revision="a" * 64)
+    reason = make_reason(AppCode.WENT_BACK, code="bbbb", former="aaaa", why="its agent ended with 1")
+    assert app_sentence(reason) == why
+    world.faults["d1"] = replace(_says(AppState.RUNNING, why), revision="a" * 64, reasons=(reason,))
     seen = world.look()
     assert (seen["stage"], seen["why"]) == ("went back", f"device d1 does not run it: {why}")
 
@@ -585,6 +591,7 @@ def test_the_devices_of_a_canary_are_judged_by_plain_figures() -> None:
     assert verdict(good, away) == Verdict(True, "1 of 2 devices have run it well for 10 min")
     cases = [
         (replace(good, state="ended"), "device d1 has come to its end"),
+        (replace(good, went_back=True, why="it is bad"), "device d1 does not run it: it is bad"),
         (replace(good, restarts=3, why="it hangs"), "device d1 was started anew 3 times: it hangs"),
         (replace(good, letters=11), "device d1 has sent 11 dead letters, and other devices 0.0 each"),
     ]

@@ -38,6 +38,7 @@ from geartrain.control.states import (
     state_digest,
 )
 from geartrain.errors import WireError
+from geartrain.errors.reason import Reason, make_reason
 
 OPTIONS = '{"sources":{"loops":{"path":"x"}}}'
 APP = App("traffic.3", "city.flows:traffic", "ab" * 32, "cloud", OPTIONS, code="cd" * 32, own_cut="fast")
@@ -60,6 +61,7 @@ REPORTED = Reported(
             ("loops", "gps"),
             "fast",
             Measured(120.5, 0.25, 3.5, 1 << 30, (StepKept("sums", 12, 300), StepKept("order", 0, 0))),
+            (make_reason("awaits_state", unmoved="\u00fc late", tries=3, share=0.5), Reason("went_back")),
         ),
     ),
     "0.3.0",
@@ -81,6 +83,10 @@ WRITTEN: list[tuple[str, bytes, Callable[[bytes], Any], Any]] = [
     ("nothing kept", encode_kept(Kept()), decode_kept, Kept()),
 ]
 IDS = [name for name, *_ in WRITTEN]
+
+
+def _because(*reasons: Reason) -> AppReport:
+    return AppReport("a.1", AppState.RUNNING, reasons=reasons)
 
 
 def _measured(**figures: Any) -> AppReport:
@@ -190,6 +196,11 @@ def test_a_report_beyond_the_caps_is_not_written() -> None:
         ({"apps": (AppReport("a.1", AppState.RUNNING, lacks=("a",) * 65),)}, "more than 64 sources"),
         ({"apps": (AppReport("a.1", AppState.RUNNING, lacks=("a b",)),)}, "use a name"),
         ({"apps": (AppReport("a.1", AppState.RUNNING, cut="x" * 201),)}, "200 are the most"),
+        ({"apps": (_because(*[Reason("a")] * 9),)}, "more than 8 reasons"),
+        ({"apps": (_because(Reason("Went back")),)}, "use small letters and _"),
+        ({"apps": (_because(Reason("")),)}, "use small letters and _"),
+        ({"apps": (_because(Reason("a", {str(n): n for n in range(17)})),)}, "more than 16 details"),
+        ({"apps": (_because(make_reason("a", why="x" * 401)),)}, "400 are the most"),
         ({"apps": (_measured(cpu_share=float("nan")),)}, "no number from 0 on"),
         ({"apps": (_measured(free_bytes=-1),)}, "no number from 0 on"),
         ({"apps": (_measured(kept=(StepKept("sums", -1, 0),)),)}, "no number from 0 on"),

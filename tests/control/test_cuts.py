@@ -13,21 +13,21 @@ from aiohttp.test_utils import TestClient, TestServer
 from msgspec.structs import replace
 
 from geartrain import Flow, Table
+from geartrain.control.app_reasons import AppCode, app_sentence
 from geartrain.control.codec import encode_reported
 from geartrain.control.states import (
-    AWAITS_STATE,
     CLAIMS_STATE,
     LEAVES_STATE,
     OWN_CUT,
-    STATE_STAYS,
     AppReport,
     AppState,
     Measured,
     Reported,
     StepKept,
-    cut_as_said,
+    reported_cut,
 )
 from geartrain.errors import PlacementError
+from geartrain.errors.reason import make_reason
 from geartrain.graph.graph import Input
 from geartrain.ports import StateSize
 from geartrain.revision.change import Change, StepChange
@@ -166,7 +166,7 @@ class Fleet(Host):
                     device.device,
                     one.instance,
                     "running",
-                    cut=cut_as_said(own.get(one.instance) or one.cut),
+                    cut=reported_cut(own.get(one.instance) or one.cut),
                 )
                 for one, _ in self.store.desired.wanted_on(device.device)
             ]
@@ -367,16 +367,21 @@ def test_what_the_data_centre_keeps_comes_only_to_agents_that_can_claim_it(tmp_p
     app = world.store.apps.newest("heat")
     assert app.outline.sends
     assert ("sums", 1, 1) in [(cut, *counts) for cut, *counts in world.shown()]
-    cut = cut_as_said(world.store.desired.own_cuts("d1")[app.instance])
-    awaits = Report("d1", app.instance, "running", AWAITS_STATE, cut=cut)
+    cut = reported_cut(world.store.desired.own_cuts("d1")[app.instance])
+    reason = make_reason(AppCode.AWAITS_STATE)
+    why = app_sentence(reason)
+    awaits = Report("d1", app.instance, "running", why, cut=cut, reasons=(reason,))
     world.store.reports.heard("d1", world.report("d1", OWN_CUT, CLAIMS_STATE), 9, [awaits])
     assert ("sums", 1, 0) in [(cut, *counts) for cut, *counts in world.shown()]
     info = world.observer.info(app)
     assert "the state of steps is on its way to 1 device" in info["waits_for"]
     (d1,) = [one for one in info["applied"] if one["device"] == "d1"]
-    assert (d1["cut_applied"], d1["why"]) == (False, AWAITS_STATE)
-    for why in (f"{AWAITS_STATE}: it did not come within 20 s", f"{STATE_STAYS}: move fewer steps"):
-        late = Report("d1", app.instance, "running", why, cut=cut)
+    assert (d1["cut_applied"], d1["why"]) == (False, why)
+    assert d1["reasons"] == [{"code": "awaits_state", "details": {}}]
+    for code in (AppCode.AWAITS_STATE, AppCode.STATE_STAYS):
+        reason = make_reason(code, unmoved="it did not come within 20 s")
+        why = app_sentence(reason)
+        late = Report("d1", app.instance, "running", why, cut=cut, reasons=(reason,))
         world.store.reports.heard("d1", world.report("d1", OWN_CUT, CLAIMS_STATE), 10, [late])
         assert ("sums", 1, 0) in [(cut, *counts) for cut, *counts in world.shown()]
         info = world.observer.info(app)

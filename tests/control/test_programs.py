@@ -139,7 +139,12 @@ def test_a_store_of_the_format_before_is_brought_to_this_one(tmp_path: Path) -> 
         kept = ("retain_s", "retain_bytes", "retain_tables_s")
         for column in ("revision", "drops", "made_us", "cut_rules", "slots", *kept):
             database.execute(f"ALTER TABLE instances DROP COLUMN {column}")
-        for table, column in (("assignments", "cut"), ("reports", "cut"), ("reports", "revision")):
+        for table, column in (
+            ("assignments", "cut"),
+            ("reports", "cut"),
+            ("reports", "revision"),
+            ("reports", "reasons"),
+        ):
             database.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         database.execute("PRAGMA user_version = 1")
     database.close()

@@ -363,7 +363,12 @@ def test_a_store_of_a_former_release_has_the_first_revision_of_each_app(tmp_path
         kept = ("retain_s", "retain_bytes", "retain_tables_s")
         for column in ("revision", "drops", "made_us", "cut_rules", "slots", *kept):
             older.execute(f"ALTER TABLE instances DROP COLUMN {column}")
-        for table, column in (("assignments", "cut"), ("reports", "cut"), ("reports", "revision")):
+        for table, column in (
+            ("assignments", "cut"),
+            ("reports", "cut"),
+            ("reports", "revision"),
+            ("reports", "reasons"),
+        ):
             older.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         older.execute("DROP TABLE revisions")
         older.execute("DROP TABLE cut_changes")
@@ -406,7 +411,7 @@ class Host(World):
             logged = roster[name].revision if name in roster else 1
             assert len(wanted.get("former", [])) == newest - 1
             flow |= {"revision": logged, "prepared": logged if self.fails else newest}
-            flow["why"] = f"revision {newest}: {self.fails}" if self.fails and newest > logged else ""
+            flow["next_why"] = self.fails if newest > logged else ""
         write_report(self.places.spark_status, said)
 
 

@@ -204,7 +204,9 @@ def test_reports_of_a_former_platform_are_of_the_newest_revision(tmp_path: Path)
     assert one.members()["x1"] == ("heat", "doors")
     one.store.close()
     with closing(sqlite3.connect(one.config.places.control)) as database:  # as the layout 12 was
-        database.executescript("ALTER TABLE reports DROP COLUMN revision; PRAGMA user_version = 12;")
+        for column in ("revision", "reasons"):
+            database.execute(f"ALTER TABLE reports DROP COLUMN {column}")
+        database.execute("PRAGMA user_version = 12")
     again = World(tmp_path)
     assert again.members()["x1"] == ("heat", "doors")
     again.store.close()

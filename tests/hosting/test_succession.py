@@ -89,7 +89,8 @@ def test_what_could_not_be_prepared_is_prepared_again(
 ) -> None:
     world = World(tmp_path, PreparationError("flow stone.1: it took too long"), PREPARED)
     found = world.step()
-    assert (found.prepared, found.why) == (1, "revision 2: flow stone.1: it took too long")
+    assert (found.prepared, found.next_why) == (1, "flow stone.1: it took too long")
+    assert found.why == f"revision 2: {found.next_why}"
     assert world.step().why == found.why
     assert world.begun == 1
     later_s = time.monotonic() + succession_module.PREPARE_AGAIN_S

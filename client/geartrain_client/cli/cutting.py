@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from geartrain.control.states import STATE_STAYS
+from geartrain.control.app_reasons import AppCode, has_code
 from geartrain.errors import ConfigError
 from geartrain.printable import printable
 from geartrain_client.cli.kept import kept_words
@@ -128,7 +128,7 @@ def until_cut(then: Callable[[AppInfo | None], str]) -> Callable[[AppInfo | None
     def done(found: AppInfo | None) -> str:
         nonlocal known
         applied = [] if found is None else found.applied
-        stay = {one.device: one.why for one in applied if one.why.startswith(STATE_STAYS)}
+        stay = {one.device: one.why for one in applied if has_code(one.reasons, AppCode.STATE_STAYS)}
         known = set(stay) if known is None else known & stay.keys()
         for device in sorted(stay.keys() - known):
             raise FailedError(f"device {device} {stay[device]}")

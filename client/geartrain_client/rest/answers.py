@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from geartrain.errors.reason import Reason
 from geartrain_client.errors import FailedError
 
 T = TypeVar("T")
@@ -59,6 +60,7 @@ class Applied(msgspec.Struct, frozen=True):
     state: str = ""
     serial: int | None = None
     why: str = ""
+    reasons: list[Reason] = []
     online: bool | None = None
     lacks: list[str] = []
     cut: str = ""

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from geartrain.control.states import WENT_BACK
 from geartrain_cloud.log.brought import Brought
 
 RESTARTS_MAX = 3
@@ -26,14 +25,16 @@ SILENT_MIN = 100
 
 class Standing(msgspec.Struct, frozen=True):
     """A device of a canary. state: of the app there, as it says itself, "" for nothing; why: what it says of
-    it; has_crossed: it runs what it is to run; is_online: it is in contact; restarts: how often the app was
-    started anew since; letters: dead letters that it has sent since; held: why ingest leaves with it what it
-    sends, "" where it takes all; brought: records that it has sent since, and before.
+    it; went_back: the code that it is to run has failed on trial there; has_crossed: it runs what it is to
+    run; is_online: it is in contact; restarts: how often the app was started anew since; letters: dead
+    letters that it has sent since; held: why ingest leaves with it what it sends, "" where it takes all;
+    brought: records that it has sent since, and before.
     """
 
     device: str
     state: str = ""
     why: str = ""
+    went_back: bool = False
     has_crossed: bool = False
     is_online: bool = True
     restarts: int = 0
@@ -109,7 +110,7 @@ def _fault(one: Standing, mean: float, *, ends: bool) -> str:
         return f"has failed: {one.why}"
     if one.state == "ended" and not ends:
         return "has come to its end" + (f": {one.why}" if one.why else "")
-    if WENT_BACK in one.why:
+    if one.went_back:
         return f"does not run it: {one.why}"
     if one.restarts >= RESTARTS_MAX:
         return f"was started anew {one.restarts} times: {one.why or 'see gear logs'}"

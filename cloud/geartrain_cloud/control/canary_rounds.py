@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
+from geartrain.control.app_reasons import AppCode, has_code
 from geartrain.errors import GeartrainError, LedgerError
 from geartrain.ports import Clock
 from geartrain.printable import TEXT_CHARS_MAX, printable
@@ -131,6 +132,7 @@ class CanaryRounds:
                     device,
                     "" if said is None else said.state.word,
                     "" if said is None else printable(said.why, TEXT_CHARS_MAX),
+                    said is not None and has_code(said.reasons, AppCode.WENT_BACK),
                     has_crossed(self._store, device, instance, known),
                     self._store.devices.get(device).seen_us >= since_us,
                     restarts([one for one in events if one.device == device]),

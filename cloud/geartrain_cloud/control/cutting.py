@@ -23,7 +23,7 @@ from geartrain.control.states import (
     NOTES,
     OWN_CUT,
     Measured,
-    cut_as_said,
+    reported_cut,
 )
 from geartrain.fleet.selectors import parse_selector
 from geartrain.printable import printable
@@ -264,7 +264,7 @@ class Cuts:
     def measured(self, instance: Instance, device: str, cut: str) -> Measured | None:
         """What the device has said that the app takes there with this cut, if it has."""
         report = self._store.reports.last(device)
-        asked = cut_as_said(cut or instance.cut)
+        asked = reported_cut(cut or instance.cut)
         apps = decode_reported(report).apps if report else ()
         return next((a.measured for a in apps if (a.instance, a.cut) == (instance.instance, asked)), None)
 

@@ -23,10 +23,13 @@ from geartrain_cloud.platform.places import PlatformPlaces, read_report
 
 
 class HostReport(msgspec.Struct, frozen=True):
-    """What the host says of an instance; state "" where it says nothing."""
+    """What the host says of an instance; state "" where it says nothing; next_why: why it does not go over to
+    the next revision.
+    """
 
     state: str = ""
     why: str = ""
+    next_why: str = ""
     positions: dict[str, int] = {}
     clocks: dict[str, int] = {}
     rows: int = 0

@@ -65,6 +65,7 @@ class StoreOfLane:
                 app.lacks,
                 app.cut,
                 app.revision,
+                reasons=app.reasons,
             )
             for app in report.apps
         ]

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from geartrain import __version__
-from geartrain.control.states import AWAITS_STATE, cut_as_said
+from geartrain.control.states import reported_cut
+from geartrain.errors.reason import Reason
 from geartrain.fleet.selectors import ALL, CLOUD_DEVICE, parse_selector
 from geartrain.graph.graph import DEAD_LETTERS
 from geartrain.printable import TEXT_CHARS_MAX, printable
@@ -168,7 +169,7 @@ class Observer:
         for device, own in self._store.desired.cuts(instance.instance).items():
             report = reports.get(device)
             said = report.cut if report else ""
-            is_wanted = said == cut_as_said(own or instance.cut) if said else not own
+            is_wanted = said == reported_cut(own or instance.cut) if said else not own
             runs = report is not None and report.state in APPLIED and not report.awaits_state
             has_it = runs and is_wanted
             found[device] = (shown_cut(instance, own), has_it)
@@ -270,8 +271,7 @@ class Observer:
             if host.prepared >= number
             else "being prepared"
         )
-        _, _, why = host.why.partition(f"revision {number}: ")
-        return {"number": number, "stage": stage, "why": printable(why, TEXT_CHARS_MAX)}
+        return {"number": number, "stage": stage, "why": printable(host.next_why, TEXT_CHARS_MAX)}
 
     def _cut_change(self, instance: Instance) -> dict[str, Any] | None:
         """The cuts for which devices wait, until a revision is in force; None for none."""
@@ -439,12 +439,20 @@ class Observer:
         online = self._reconciler.is_online(self._store.devices.get(device))
         if report is None:
             state, why = ("pending", "") if online else ("offline", "nothing was heard of it yet")
-            return {"device": device, "state": state, "serial": 0, "why": why, "online": online}
+            return {
+                "device": device,
+                "state": state,
+                "serial": 0,
+                "why": why,
+                "reasons": [],
+                "online": online,
+            }
         return {
             "device": device,
             "state": printable(report.state, 40),
             "serial": report.serial,
             "why": printable(report.why, TEXT_CHARS_MAX),
+            "reasons": [_reason(one) for one in report.reasons],
             "online": online,
         }
 
@@ -591,6 +599,15 @@ def told_skew(one: Hottest) -> dict[str, Any]:
     return {"step": one.step, "slots": one.slots, "slot": one.slot, "share": one.share, "keys": keys}
 
 
+def _reason(one: Reason) -> dict[str, Any]:
+    """A reason of a device for programs, with nothing in it that a terminal would obey."""
+    details = {
+        printable(name, TEXT_CHARS_MAX): printable(value, TEXT_CHARS_MAX) if isinstance(value, str) else value
+        for name, value in one.details.items()
+    }
+    return {"code": one.code, "details": details}
+
+
 def _by_cut(cuts: Mapping[str, tuple[str, bool]]) -> list[dict[str, Any]]:
     """The cuts of an app's devices: how many are to have each, and run with it; the most frequent first."""
     wanted = Counter(cut for cut, _ in cuts.values())
@@ -632,7 +649,7 @@ def _held(ingest: Mapping[str, Any]) -> list[str]:
 def _on_its_way(reports: Iterable[Report]) -> list[str]:
     """What keeps state from devices that are to have it: the first that say why, and how many others wait."""
     moving = [one for one in reports if one.awaits_state]
-    told = [one for one in moving if one.why != AWAITS_STATE][:_TOLD_MAX]
+    told = [one for one in moving if any("unmoved" in reason.details for reason in one.reasons)][:_TOLD_MAX]
     said = [printable(f"device {one.device} {one.why}", TEXT_CHARS_MAX) for one in told]
     others = len(moving) - len(told)
     are = "device" if others == 1 else "devices"

@@ -23,7 +23,7 @@ from geartrain.adapters.sqlite import Fault, open_to_read, open_to_write, transa
 from geartrain_cloud.control_store.errors import StoreError
 from geartrain_cloud.control_store.model import Device, Instance, Planned
 
-VERSION = 13
+VERSION = 14
 BUSY_S = 10.0
 
 _CREATE = """
@@ -124,9 +124,13 @@ UPDATE reports SET revision = ifnull((SELECT json_extract(outline, '$.revision')
     WHERE instances.instance = reports.instance), '');
 """
 """revision: the hash of the one that the device runs. Former reports were taken for those of the newest."""
+_REASONS = """
+ALTER TABLE reports ADD COLUMN reasons TEXT NOT NULL DEFAULT '[]';
+"""
+"""reasons: why an app does not run as it is to, for programs: JSON. Devices report anew, and then say it."""
 _STEPS = (
     *(_CREATE, _PROGRAMS, _REVISIONS, _CUTS, _BEARERS, _SLOTS, _SECRETS, _RETENTION, _EVENTS, _USES),
-    *(_DEVICE_PURGES, _CANARIES, _RUNS),
+    *(_DEVICE_PURGES, _CANARIES, _RUNS, _REASONS),
 )
 """What brings a store of each format to the next one."""
 _JSON = ("options", "device_options", "outline", "labels", "drops", "cut_rules")

@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from geartrain.control.states import AWAITS_STATE, STATE_STAYS
+from geartrain.control.app_reasons import AppCode, has_code
+from geartrain.errors.reason import Reason
 from geartrain.graph.graph import CLAIMS
 from geartrain_cloud.changes.fitting import CAPACITY
 from geartrain_cloud.hosting.wanted import SLOTS, Isolation
@@ -280,8 +281,9 @@ class Device(msgspec.Struct, frozen=True):
 
 class Report(msgspec.Struct, frozen=True):
     """What a device has said of an instance: `state` one of starting, running, drained, failed, finished;
-    lacks: the sources that it does not have; cut: with which it runs, as `cut_as_said`, "" where it is not
-    said; revision: the hash of the one that it runs, number: of that, 0 where it is not known.
+    lacks: the sources that it does not have; cut: with which it runs, as `reported_cut`, "" where it is not
+    said; revision: the hash of the one that it runs, number: of that, 0 where it is not known; reasons: why
+    it does not run as it is to (`AppCode`).
     """
 
     device: str
@@ -294,11 +296,12 @@ class Report(msgspec.Struct, frozen=True):
     cut: str = ""
     revision: str = ""
     number: int = 0
+    reasons: tuple[Reason, ...] = ()
 
     @property
     def awaits_state(self) -> bool:
         """Whether the device runs its former steps since state has not come to it."""
-        return self.why.startswith((AWAITS_STATE, STATE_STAYS))
+        return has_code(self.reasons, AppCode.AWAITS_STATE, AppCode.STATE_STAYS)
 
 
 class CutChange(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from geartrain.errors.reason import Reason
 from geartrain_cloud.control_store.database import ControlDatabase, as_text
 from geartrain_cloud.control_store.desired import Desired
 from geartrain_cloud.control_store.devices import Devices
@@ -24,12 +25,15 @@ ran AS (
     SELECT value AS revision, max(number) AS number
     FROM outlines, json_each(json_extract(outline, '$.revision', '$.former.revision'))
     GROUP BY value)
-SELECT device, instance, state, why, version, serial, lacks, cut, revision, ifnull(number, 0)
+SELECT device, instance, state, why, version, serial, lacks, cut, revision, reasons, ifnull(number, 0)
 FROM reports LEFT JOIN ran USING (revision) WHERE instance = ?1
 """
 """Reports of an instance; ran: by their hashes, the numbers of its revisions, also as they were before they
 got other code.
 """
+
+
+_decode_reasons = msgspec.json.Decoder(tuple[Reason, ...]).decode
 
 
 class Reports:
@@ -70,10 +74,10 @@ class Reports:
             for one in reports:
                 if self._desired.is_assigned(one.instance, device):
                     database.execute(
-                        "INSERT OR REPLACE INTO reports VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                        "INSERT OR REPLACE INTO reports VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                         (
                             *(device, one.instance, one.state, one.why, one.version, serial),
-                            *(as_text(one.lacks), one.cut, one.revision),
+                            *(as_text(one.lacks), one.cut, one.revision, as_text(one.reasons)),
                         ),
                     )
 
@@ -127,6 +131,7 @@ class Reports:
                 cut=cut,
                 revision=revision,
                 number=number,
+                reasons=_decode_reasons(reasons),
             )
-            for device, name, state, why, version, serial, lacks, cut, revision, number in rows
+            for device, name, state, why, version, serial, lacks, cut, revision, reasons, number in rows
         }

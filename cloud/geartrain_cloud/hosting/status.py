@@ -25,7 +25,8 @@ from geartrain_cloud.log.reader import LogReader
 class FlowStatus(msgspec.Struct):
     """One flow.
 
-    state: one of those below; why: a sentence where it does not run; positions: where its tables stand;
+    state: one of those below; why: a sentence where it does not run; next_why: why it does not go over to
+    the next revision; positions: where its tables stand;
     clocks: microseconds, by source; rows: in its tables; records: those by sink. lag: entries of the log
     that are not in its tables yet; micro_batch_ms: how long the last micro-batch of its group took;
     entries_per_s: of the log that the last ones have read, None where they have read none; generation: how
@@ -44,6 +45,7 @@ class FlowStatus(msgspec.Struct):
 
     state: str
     why: str = ""
+    next_why: str = ""
     positions: dict[str, int] = {}
     clocks: dict[str, int] = {}
     rows: int = 0

@@ -131,6 +131,7 @@ class Succession:
         if places is not None and stands_at(found.positions, places):
             found.stuck = one.revision
         if why:
+            found.next_why = why
             found.why = "; ".join(filter(None, [found.why, f"revision {one.revision}: {why}"]))
         elif one.waits and one.waits != found.why:  # no reason to give up
             found.why = "; ".join(filter(None, [found.why, f"revision {one.revision} waits: {one.waits}"]))

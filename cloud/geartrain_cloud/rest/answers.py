@@ -42,6 +42,15 @@ class Failure(_Answer, frozen=True):
     error: ErrorText
 
 
+class ReasonCode(_Answer, frozen=True):
+    """Why something is as it is, for programs. code: empty for no reason; details: what the sentence beside
+    it names.
+    """
+
+    code: str
+    details: dict[str, Json]
+
+
 # Who may ask
 
 
@@ -251,12 +260,15 @@ class SourceClock(_Answer, frozen=True):
 
 
 class Applied(_Answer, frozen=True):
-    """What a device runs of an app; lacks: sources that it does not have."""
+    """What a device runs of an app; lacks: sources that it does not have; reasons: why the app does not run
+    there as it is to, for programs: `awaits_state`, `state_stays` or `went_back`.
+    """
 
     device: str
     state: str
     serial: int
     why: str
+    reasons: list[ReasonCode]
     online: bool
     lacks: list[str]
     cut: str
@@ -954,15 +966,6 @@ class LogChannels(_Answer, frozen=True):
 
     items: list[LogChannel]
     next: int | None
-
-
-class ReasonCode(_Answer, frozen=True):
-    """Why something is as it is, for programs. code: empty for no reason; details: what the sentence beside
-    it names.
-    """
-
-    code: str
-    details: dict[str, Json]
 
 
 class LogEntry(_Answer, frozen=True):

@@ -13,7 +13,9 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from geartrain.control.states import WENT_BACK, App, Wanted
+from geartrain.control.app_reasons import AppCode
+from geartrain.control.states import App, Wanted
+from geartrain.errors.reason import NO_REASON, Reason, make_reason
 
 SHORT = 12
 """So many digits of a code's hash are named to people."""
@@ -55,13 +57,13 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Chosen(msgspec.Struct, frozen=True):
     """What follows from a choice. run: what runs now, None for nothing; fetch: the code that is missing,
-    empty for none; why: what people are told of it.
+    empty for none; reason: why another app runs than is wanted.
     """
 
     choice: Choice
     run: App | None
     fetch: App | None = None
-    why: str = ""
+    reason: Reason = NO_REASON
 
 
 def choose(choice: Choice, wanted: App, is_here: Callable[[str], bool], mark: str) -> Chosen:
@@ -76,15 +78,16 @@ def choose(choice: Choice, wanted: App, is_here: Callable[[str], bool], mark: st
         choice = replace(choice, proved=_running(wanted), tried="", tries=0)
     elif proved is not None and choice.refused == wanted.code:
         former = replace(proved, wanted=wanted.wanted)
-        why = f"bundle {short(wanted.code)} {WENT_BACK} {short(former.code)}: {choice.why}"
-        return _of(choice, former, is_here, why)
+        codes = {"code": short(wanted.code), "former": short(former.code)}
+        reason = make_reason(AppCode.WENT_BACK, **codes, why=choice.why)
+        return _of(choice, former, is_here, reason)
     elif proved is not None and is_here(wanted.code):
         if choice.tried != wanted.code:
             choice = replace(choice, tried=wanted.code, tries=0)
     elif proved is not None:
         meanwhile = replace(proved, wanted=wanted.wanted) if is_here(proved.code) else None
         return Chosen(replace(choice, tried="", tries=0), meanwhile, wanted)
-    return _of(choice, wanted, is_here, "")
+    return _of(choice, wanted, is_here)
 
 
 def started(choice: Choice, app: App) -> Choice:
@@ -123,9 +126,9 @@ def short(code: str) -> str:
     return code[:SHORT]
 
 
-def _of(choice: Choice, app: App, is_here: Callable[[str], bool], why: str) -> Chosen:
+def _of(choice: Choice, app: App, is_here: Callable[[str], bool], reason: Reason = NO_REASON) -> Chosen:
     here = is_here(app.code)
-    return Chosen(choice, app if here else None, None if here else app, why)
+    return Chosen(choice, app if here else None, None if here else app, reason)
 
 
 def _running(app: App) -> App:

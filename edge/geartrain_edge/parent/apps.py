@@ -17,8 +17,9 @@ import msgspec
 from msgspec.structs import replace
 
 from geartrain.control.limits import LANE_LIMITS
-from geartrain.control.states import App, AppReport, AppState, State, Wanted, cut_as_said
+from geartrain.control.states import App, AppReport, AppState, State, Wanted, reported_cut
 from geartrain.errors import ConfigError, DiskError
+from geartrain.errors.reason import Reason
 from geartrain.ports import Clock, Randomness
 from geartrain_edge.errors import StartError
 from geartrain_edge.parent.measuring import Meter, Spent
@@ -76,6 +77,10 @@ class Process(Protocol):
 
     def state(self) -> tuple[AppState, str]:
         """What it says of itself, and a sentence; the last word of one that is over, too."""
+        ...
+
+    def reasons(self) -> tuple[Reason, ...]:
+        """Why it does not run as it is to, for programs."""
         ...
 
     def lacks(self) -> tuple[str, ...] | None:
@@ -315,7 +320,8 @@ class Apps:
                 if now_s - began_s >= self._policy.steady_s:
                     former = ""
                 # It has ended once its process has: till then its spool is open.
-                self._say(app, AppState.DRAINING if state is AppState.ENDED else state, why or former)
+                state = AppState.DRAINING if state is AppState.ENDED else state
+                self._say(app, state, why or former, process.reasons())
                 if fault := await self._watch.look(app, process):
                     self.counters["processes_broken"] += 1
                     break
@@ -420,11 +426,12 @@ class Apps:
         report = self._states.get(instance)
         return "" if report is None else report.why
 
-    def _say(self, app: App, state: AppState, why: str) -> None:
+    def _say(self, app: App, state: AppState, why: str, reasons: tuple[Reason, ...] = ()) -> None:
         report = AppReport(
             *(app.instance, state, why, app.revision, self._lacks.get(app.instance, ())),
-            cut_as_said(app.own_cut or app.cut),
+            reported_cut(app.own_cut or app.cut),
             meter.measured if (meter := self._meters.get(app.instance)) else None,
+            reasons,
         )
         if self._states.get(app.instance) != report:
             self._states[app.instance] = report

@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
+from geartrain.control.app_reasons import app_sentence
 from geartrain.control.states import App, AppReport, AppState, State
 from geartrain.errors import ConfigError, DiskError
 from geartrain.ports import Clock, Randomness
@@ -126,9 +127,10 @@ class BundledApps:
             report = found.get(app.instance)
             if chosen.run is None and not (report and report.state is AppState.STOPPING):
                 found[app.instance] = AppReport(app.instance, _state_of(app), missing, app.revision)
-            elif report is not None and (chosen.why or missing):
-                said = "; ".join(filter(None, (chosen.why, missing, report.why)))
-                found[app.instance] = replace(report, why=said)
+            elif report is not None and (chosen.reason or missing):
+                why = "; ".join(filter(None, (app_sentence(chosen.reason), missing, report.why)))
+                reasons = tuple(filter(None, (chosen.reason, *report.reasons)))
+                found[app.instance] = replace(report, why=why, reasons=reasons)
         return tuple(found[instance] for instance in sorted(found))
 
     async def run(self) -> None:

@@ -17,8 +17,10 @@ import msgspec
 from msgspec.structs import replace
 
 from geartrain.adapters.files import make_private_folder, write_private
-from geartrain.control.states import AWAITS_STATE, STATE_STAYS, App, AppState, Wanted
+from geartrain.control.app_reasons import AppCode, app_sentence
+from geartrain.control.states import App, AppState, Wanted
 from geartrain.errors import ConfigError, DiskError
+from geartrain.errors.reason import NO_REASON, Reason
 from geartrain.ports import StateSize
 from geartrain.printable import printable
 from geartrain_edge.parent.apps import Health
@@ -64,12 +66,12 @@ class _Status(msgspec.Struct, frozen=True):
     left_out: tuple[str, ...] = ()
 
     @property
-    def awaits(self) -> str:
-        """Why it runs its former steps, as a sentence; "" where it does not."""
+    def awaits(self) -> Reason:
+        """Why it runs its former steps; `NO_REASON` where it does not."""
         if not self.awaits_state:
-            return ""
-        said = STATE_STAYS if self.claims_no_more else AWAITS_STATE
-        return f"{said}: {self.unmoved}" if self.unmoved else said
+            return NO_REASON
+        code = AppCode.STATE_STAYS if self.claims_no_more else AppCode.AWAITS_STATE
+        return Reason(code, {"unmoved": self.unmoved} if self.unmoved else {})
 
 
 _decode_status = msgspec.json.Decoder(_Status).decode
@@ -107,6 +109,11 @@ class AgentProcess:
             return
         await asyncio.sleep(0.02)  # its output has ended, and itself very soon
 
+    def reasons(self) -> tuple[Reason, ...]:
+        """Why it does not run as it is to, by its status file."""
+        status = self._said()
+        return (status.awaits,) if status is not None and status.awaits else ()
+
     def state(self) -> tuple[AppState, str]:
         """What its status file says, if that is its own."""
         status = self._said()
@@ -114,7 +121,13 @@ class AgentProcess:
             return AppState.STARTING, ""
         still_s = time.monotonic() - self._look_s(status)
         still = f"it has made no step for more than {STILL_S:g} s" if still_s > STILL_S else ""
-        why = status.alarm or status.reason or still or status.awaits or _WHY.get(status.state, "")
+        why = (
+            status.alarm
+            or status.reason
+            or still
+            or app_sentence(status.awaits)
+            or _WHY.get(status.state, "")
+        )
         said = "; ".join(filter(None, (why, *status.left_out)))
         return _STATES.get(status.state, AppState.STARTING), said
 

@@ -8,7 +8,10 @@ What was damaged on its way is refused by its checksum: it could make a device s
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from geartrain.control import lane_pb2 as pb
 from geartrain.control.limits import LANE_LIMITS, LaneLimits
@@ -34,6 +37,7 @@ from geartrain.control.states import (
 from geartrain.control.summed import check_sum, check_version, with_checksum
 from geartrain.declarations.secrets import check_secret_name
 from geartrain.errors import ConfigError, WireError
+from geartrain.errors.reason import Reason
 from geartrain.wire.parsing import INT64_MAX, check_size, parse
 from geartrain.wire.topics import check_name
 
@@ -41,6 +45,8 @@ _WANTED = frozenset(wanted.value for wanted in Wanted)
 _STATES = frozenset(state.value for state in AppState)
 _HEX = frozenset("0123456789abcdef")
 _HASH_CHARS = 64
+_CODE = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_decode_details = msgspec.json.Decoder(dict[str, str | int | float | bool]).decode
 
 
 def encode_state(state: State, limits: LaneLimits = LANE_LIMITS) -> bytes:
@@ -140,6 +146,7 @@ def encode_reported(report: Reported, limits: LaneLimits = LANE_LIMITS) -> bytes
             lacks=app.lacks,
             cut=app.cut,
             measured=_raw_measured(app.measured),
+            reasons=[_raw_reason(one) for one in app.reasons],
         )
         for app in report.apps
     ]
@@ -194,6 +201,7 @@ def decode_reported(data: bytes, limits: LaneLimits = LANE_LIMITS) -> Reported:
             tuple(app.lacks),
             app.cut,
             _measured(app),
+            tuple(_reason(one) for one in app.reasons),
         )
         for app in raw.apps
     )
@@ -205,6 +213,22 @@ def decode_reported(data: bytes, limits: LaneLimits = LANE_LIMITS) -> Reported:
     )
     _check_report(report, limits)
     return report
+
+
+def _raw_reason(reason: Reason) -> pb.Reported.Reason:
+    details = msgspec.json.encode(reason.details, order="sorted").decode() if reason.details else ""
+    return pb.Reported.Reason(code=reason.code, details=details)
+
+
+def _reason(raw: pb.Reported.Reason) -> Reason:
+    if not raw.details:
+        return Reason(raw.code)
+    try:
+        return Reason(raw.code, _decode_details(raw.details))
+    except msgspec.DecodeError as error:
+        raise WireError(
+            f"the details of a report's reason {raw.code[:40]!r} cannot be read: {error}"
+        ) from None
 
 
 def _raw_measured(measured: Measured | None) -> pb.Reported.Measured | None:
@@ -345,6 +369,19 @@ def _check_desired(desired: Desired, limits: LaneLimits) -> None:
         raise WireError(f"a session has {len(desired.session)} bytes; it has {SESSION_BYTES}, or none to ask")
 
 
+def _check_reasons(reasons: Sequence[Reason], limits: LaneLimits) -> None:
+    if len(reasons) > limits.reasons_max:
+        raise WireError(f"a report gives more than {limits.reasons_max} reasons for an app")
+    for one in reasons:
+        if not _CODE.fullmatch(one.code):
+            raise WireError(f"a report's reason has the code {one.code[:80]!r}: use small letters and _")
+        if len(one.details) > limits.details_max:
+            raise WireError(f"a report's reason {one.code} has more than {limits.details_max} details")
+        for name, value in one.details.items():
+            _check_text("detail", name, limits.text_chars_max)
+            _check_text("detail", value if isinstance(value, str) else "", limits.why_chars_max)
+
+
 def _check_measured(measured: Measured | None, limits: LaneLimits) -> None:
     if measured is None:
         return
@@ -387,3 +424,4 @@ def _check_report(report: Reported, limits: LaneLimits) -> None:
         _check_text("cut", app.cut, CUT_CHARS)
         _check_measured(app.measured, limits)
         _check_sources(app.lacks, limits)
+        _check_reasons(app.reasons, limits)

@@ -87,6 +87,30 @@ class State(_message.Message):
     DRAIN: State.Wanted.ValueType  # 2
 
     @_typing.final
+    class Reason(_message.Message):
+        """for programs; `why` is for people"""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        CODE_FIELD_NUMBER: _builtins.int
+        DETAILS_FIELD_NUMBER: _builtins.int
+        code: _builtins.str
+        """words in small letters with _ between"""
+        details: _builtins.str
+        """JSON: an object of texts, numbers and booleans; empty: none"""
+        def __init__(
+            self,
+            *,
+            code: _builtins.str = ...,
+            details: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "details", b"details"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class App(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -304,6 +328,30 @@ class Reported(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
+    class Reason(_message.Message):
+        """for programs; `why` is for people"""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        CODE_FIELD_NUMBER: _builtins.int
+        DETAILS_FIELD_NUMBER: _builtins.int
+        code: _builtins.str
+        """words in small letters with _ between"""
+        details: _builtins.str
+        """JSON: an object of texts, numbers and booleans; empty: none"""
+        def __init__(
+            self,
+            *,
+            code: _builtins.str = ...,
+            details: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "details", b"details"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class App(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -314,6 +362,7 @@ class Reported(_message.Message):
         LACKS_FIELD_NUMBER: _builtins.int
         CUT_FIELD_NUMBER: _builtins.int
         MEASURED_FIELD_NUMBER: _builtins.int
+        REASONS_FIELD_NUMBER: _builtins.int
         instance: _builtins.str
         state: Global___Reported.State.ValueType
         why: _builtins.str
@@ -328,6 +377,10 @@ class Reported(_message.Message):
         def measured(self) -> Global___Reported.Measured:
             """of its process; none: not known yet"""
 
+        @_builtins.property
+        def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reported.Reason]:
+            """why it does not run as it is to"""
+
         def __init__(
             self,
             *,
@@ -338,10 +391,11 @@ class Reported(_message.Message):
             lacks: _abc.Iterable[_builtins.str] | None = ...,
             cut: _builtins.str = ...,
             measured: Global___Reported.Measured | None = ...,
+            reasons: _abc.Iterable[Global___Reported.Reason] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["measured", b"measured"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["cut", b"cut", "instance", b"instance", "lacks", b"lacks", "measured", b"measured", "revision", b"revision", "state", b"state", "why", b"why"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["cut", b"cut", "instance", b"instance", "lacks", b"lacks", "measured", b"measured", "reasons", b"reasons", "revision", b"revision", "state", b"state", "why", b"why"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

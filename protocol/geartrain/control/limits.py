@@ -10,8 +10,8 @@ class LaneLimits(msgspec.Struct, frozen=True):
     or instances whose folders go; options_chars_max: the options of an app; sources_max: the sources that a
     report names of an app; kept_max: the steps whose state it tells of; abilities_max: what a program says
     that it knows; text_chars_max: a flow, a cut or a version; why_chars_max: a sentence of a device;
-    secrets_max: secrets of a device; sealed_bytes_max: one of them, sealed; certificate_bytes_max: the
-    certificate of a device.
+    reasons_max: why an app does not run as it is to; details_max: of one such reason; secrets_max: secrets
+    of a device; sealed_bytes_max: one of them, sealed; certificate_bytes_max: the certificate of a device.
     """
 
     state_bytes_max: int = 256 << 10
@@ -23,6 +23,8 @@ class LaneLimits(msgspec.Struct, frozen=True):
     abilities_max: int = 64
     text_chars_max: int = 4_096
     why_chars_max: int = 400
+    reasons_max: int = 8
+    details_max: int = 16
     secrets_max: int = 64
     sealed_bytes_max: int = 8_192
     certificate_bytes_max: int = 4_096

@@ -28,6 +28,7 @@ from geartrain.control.states import (
     state_digest,
 )
 from geartrain.errors import WireError
+from geartrain.errors.reason import Reason
 
 
 class ReceiverPolicy(msgspec.Struct, frozen=True):
@@ -117,7 +118,12 @@ class DesiredReceiver:
         tried in vain. Texts are cut to what a report holds.
         """
         most = self._limits.why_chars_max
-        cut = tuple(msgspec.structs.replace(app, why=app.why[:most]) for app in apps[: self._limits.apps_max])
+        cut = tuple(
+            msgspec.structs.replace(
+                app, why=app.why[:most], reasons=tuple(_cut(one, most) for one in app.reasons)
+            )
+            for app in apps[: self._limits.apps_max]
+        )
         said = (cut, program_why[:most], went_back)
         if said != (self._apps, self._program_why, self._program_went_back):
             self._apps, self._program_why, self._program_went_back = said
@@ -273,3 +279,9 @@ class DesiredReceiver:
 
     def _count(self, what: str) -> None:
         self.counters[what] = self.counters.get(what, 0) + 1
+
+
+def _cut(reason: Reason, most: int) -> Reason:
+    """A reason whose texts are no longer than `most`."""
+    details = {name: one[:most] if isinstance(one, str) else one for name, one in reason.details.items()}
+    return Reason(reason.code, details)

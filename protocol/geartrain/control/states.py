@@ -7,6 +7,8 @@ from enum import Enum
 
 import msgspec
 
+from geartrain.errors.reason import Reason
+
 VERSION = 1
 SESSION_BYTES = 8
 DIGEST_BYTES = 16
@@ -122,18 +124,6 @@ class Desired(msgspec.Struct, frozen=True):
     state: bytes = b""
 
 
-AWAITS_STATE = "runs its former steps until the state of those that come to it is there"
-"""Why a device that was given another cut does not run with it yet. More may follow behind a colon: why what
-it claimed last did not come.
-"""
-STATE_STAYS = "keeps its former steps, and asks for no state any more"
-"""Why it does not run with it at all: what follows behind a colon says what to do."""
-
-
-WENT_BACK = "went back to"
-"""In what a device says where the code that it is to run has failed on trial, and the former one runs."""
-
-
 class StepKept(msgspec.Struct, frozen=True):
     """How much a device keeps of a step's state: cells, and their bytes without the keys."""
 
@@ -157,9 +147,10 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class AppReport(msgspec.Struct, frozen=True):
-    """An app as a device has it; why: a sentence, mostly empty; lacks: sources that the device does not have,
-    the first `sources_max` by name; cut: with which it runs, as `cut_as_said`, empty
-    where nobody has said; measured: of the process that runs it so, None where that is not known yet.
+    """An app as a device has it; why: a sentence for people, mostly empty; lacks: sources that the device
+    does not have, the first `sources_max` by name; cut: with which it runs, as `reported_cut`, empty where
+    nobody has said; measured: of the process that runs it so, None where that is not known yet; reasons: why
+    it does not run as it is to, for programs (`AppCode`).
     """
 
     instance: str
@@ -169,6 +160,7 @@ class AppReport(msgspec.Struct, frozen=True):
     lacks: tuple[str, ...] = ()
     cut: str = ""
     measured: Measured | None = None
+    reasons: tuple[Reason, ...] = ()
 
 
 class SecretReport(msgspec.Struct, frozen=True):
@@ -235,7 +227,7 @@ class Kept(msgspec.Struct, frozen=True):
     state: bytes = b""
 
 
-def cut_as_said(cut: str) -> str:
+def reported_cut(cut: str) -> str:
     """A cut as a report names it: itself, or what stands for it where it is too long for a report."""
     return cut if len(cut) <= CUT_CHARS else hashlib.sha256(cut.encode()).hexdigest()
 

@@ -35,7 +35,7 @@ class Reason(msgspec.Struct, frozen=True):
 NO_REASON = Reason()
 
 
-def make_reason(code: str, **details: Any) -> Reason:
+def make_reason(code: str, /, **details: Any) -> Reason:
     """A reason with these details.
 
     Args:

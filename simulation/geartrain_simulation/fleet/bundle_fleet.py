@@ -13,6 +13,7 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+from geartrain.control.app_reasons import AppCode, has_code
 from geartrain.control.codec import decode_state, encode_state
 from geartrain.control.states import App, State
 from geartrain_edge.bundles.choice import TrialPolicy
@@ -130,9 +131,9 @@ class BundleFleet(LaneFleet):
                 "settled", f"{name} runs {runs[:8]}; {wanted[:8]} is wanted, {mark[:8]} works"
             )
         report = self.book.reports[name]
-        why = next((app.why for app in report.apps if app.instance == INSTANCE), "")
-        if ("went back" in why) != (kind != "good"):
-            raise ViolationError("said", f"{name} says {why!r} of {kind} code")
+        reasons = next((app.reasons for app in report.apps if app.instance == INSTANCE), ())
+        if has_code(reasons, AppCode.WENT_BACK) != (kind != "good"):
+            raise ViolationError("said", f"{name} says {reasons} of {kind} code")
         if len(shelf.installed) > 2:
             raise ViolationError("let go", f"{name} keeps {len(shelf.installed)} bundles")
 

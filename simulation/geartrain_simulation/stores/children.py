@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 
 from geartrain.control.states import App, AppState, Wanted
+from geartrain.errors.reason import Reason
 from geartrain_edge.parent.apps import Health
 from geartrain_edge.parent.measuring import Spent
 from geartrain_simulation.machine.world import Process
@@ -54,6 +55,10 @@ class SimChild:
     def state(self) -> tuple[AppState, str]:
         """It runs."""
         return (AppState.RUNNING if self._code is None else AppState.ENDED), ""
+
+    def reasons(self) -> tuple[Reason, ...]:
+        """It runs as it is to."""
+        return ()
 
     def lacks(self) -> tuple[str, ...] | None:
         """Nothing at first, then what it lacks."""
