@@ -119,10 +119,10 @@ class Kind:
 
 
 STORES = {
-    "control store": Kind(control_store, "control.sqlite", 13),
+    "control store": Kind(control_store, "control.sqlite", 14),
     "join tokens": Kind(tokens, "joins.sqlite", 1),
     "audit log": Kind(audit, "audit.sqlite", 1),
-    "ledger": Kind(ledger, "ledger.sqlite", 5, readers=(ledger_read,)),
+    "ledger": Kind(ledger, "ledger.sqlite", 6, readers=(ledger_read,)),
     "roster": Kind(roster, "roster.sqlite", 1, readers=(roster_read,)),
     "tables": Kind(tables, "tables.sqlite", 3),
     "outbox": Kind(outbox, "outbox.sqlite", 2),

@@ -105,22 +105,20 @@ def opened(
 def changed(name: str, old: Field | None, new: Field | None, **defaults: Any) -> list[str]:
     key = Field("well", STR)
     was, now = (Schema("R", (key, *([one] if one else []))) for one in (old, new))
-    return evolution(Layout("s", Table(name), was), Layout("s", Table(name), now, defaults)).sentences()
+    return evolution(Layout("s", Table(name), was), Layout("s", Table(name), now, defaults)).clauses()
 
 
 def test_sentences_say_what_becomes_of_the_rows() -> None:
     assert changed("t", None, Field("low", FLOAT, True)) == [
-        "table t: column 'low' is added (null in the rows there are)"
+        "column 'low' is added (null in the rows there are)"
     ]
     price = Field("price", INT, False, "decimal(6,2)")
-    assert changed("t", None, price, price=150) == [
-        "table t: column 'price' is added (1.50 in the rows there are)"
-    ]
+    assert changed("t", None, price, price=150) == ["column 'price' is added (1.50 in the rows there are)"]
     assert changed("t", price, None) == [
-        "table t: column 'price' is dropped, and its values in the rows there are with it"
+        "column 'price' is dropped, and its values in the rows there are with it"
     ]
     assert changed("t", price, Field("price", INT, True, "decimal(9,2)")) == [
-        "table t: column 'price' is widened from decimal(6,2) to decimal(9,2) | None"
+        "column 'price' is widened from decimal(6,2) to decimal(9,2) | None"
     ]
     assert (
         changed("t", Field("side", STR, False, "enum(A,B)"), Field("side", STR, False, "enum(B,A,C)")) != []
@@ -128,17 +126,15 @@ def test_sentences_say_what_becomes_of_the_rows() -> None:
     assert changed("t", Field("side", STR, False, "enum(A,B)"), Field("side", STR)) != []
     assert changed("t", price, price) == []
     files = Layout("f", ParquetTable("files"), OLD), Layout("f", ParquetTable("files"), NEW, DEFAULTS)
-    assert (
-        "table files: column 'note' is dropped, the files there are keep it" in evolution(*files).sentences()
-    )
+    assert "column 'note' is dropped, the files there are keep it" in evolution(*files).clauses()
     plan = evolutions(
         [Layout("gone", Table("gone"), OLD), Layout("a", Table("t"), OLD)],
         [Layout("b", Table("t"), OLD), Layout("n", Table("new"), OLD), Layout("c", ConsoleSink("c"), OLD)],
     )
-    assert [one.sentences() for one in plan] == [
+    assert [one.clauses() for one in plan] == [
         [],
-        ["table new: is made"],
-        ["table gone: nothing writes it any more, its rows stay"],
+        ["is made"],
+        ["nothing writes it any more, its rows stay"],
     ]
 
 
@@ -224,11 +220,11 @@ def test_tables_change_with_the_micro_batch_and_not_before(place: Place, tmp_pat
     own, reader = place
     tables = opened(own(), tmp_path, layouts(OLD))
     tables.write("hosted", 0, {"0": 3}, {"each": [FIRST], "latest": [FIRST]})
-    assert tables.planned(layouts(NEW))[0].sentences() == [
-        "table drawdown: column 'low' is added (-0.0 in the rows there are)",
-        "table drawdown: column 'pump' is added (none in the rows there are)",
-        "table drawdown: column 'note' is dropped, and its values in the rows there are with it",
-        "table drawdown: column 'count' is widened from int64 to int64 | None",
+    assert tables.planned(layouts(NEW))[0].clauses() == [
+        "column 'low' is added (-0.0 in the rows there are)",
+        "column 'pump' is added (none in the rows there are)",
+        "column 'note' is dropped, and its values in the rows there are with it",
+        "column 'count' is widened from int64 to int64 | None",
     ]
     tables.evolve(layouts(NEW))
     assert not tables.write("hosted", 0, {"0": 3}, {})  # run again: it is held, and nothing changes

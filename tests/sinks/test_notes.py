@@ -182,4 +182,4 @@ def test_parquet_has_them_as_metadata_of_its_columns(tmp_path: Path) -> None:
 
 def test_a_plan_to_evolve_says_nothing_of_them() -> None:
     old, new = (Layout("out", Table("kept"), derive(make())) for make in (plain, noted))
-    assert evolution(old, new).sentences() == []
+    assert evolution(old, new).clauses() == []

@@ -17,11 +17,11 @@ from geartrain.records.keys import encode_key
 from geartrain_cloud.spark.checkpoint import Checkpoint, open_checkpoint, remove_checkpoint
 from geartrain_cloud.spark.compile import Query, compile_queries
 from geartrain_cloud.spark.config import read_config
+from geartrain_cloud.spark.error_texts import has_lost_process, root_cause
 from geartrain_cloud.spark.errors import QueryError
 from geartrain_cloud.spark.lock import StateLock
 from geartrain_cloud.spark.shards import shard_labels, shard_of
 from geartrain_cloud.spark.status import StatusFile
-from geartrain_cloud.spark.streams import has_lost_process, root_cause
 from tests.spark.flows import sums_flow
 
 

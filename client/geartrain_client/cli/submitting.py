@@ -143,12 +143,7 @@ def standing(app: AppInfo) -> str:
 
 
 def _check_own(graph: Any, device: str, settings: Settings) -> None:
-    try:
-        graph.with_options(settings)
-    except ConfigError as error:
-        raise ConfigError(
-            f"--device-set of {device}: {str(error).removeprefix('--set').lstrip(' :')}"
-        ) from None
+    graph.with_options(settings, where=f"--device-set of {device}")
 
 
 def _flat(settings: Settings) -> dict[str, Any]:

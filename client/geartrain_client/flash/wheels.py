@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from email.parser import HeaderParser
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -297,6 +298,8 @@ def _unpacked(wheel: bytes) -> int:
 
 def _pip(*words: str) -> None:
     """Run pip; raises `FailedError` with what it says last."""
+    if find_spec("pip") is None:
+        raise MistakeError(f"gear flash needs pip beside gear: run {sys.executable} -m ensurepip")
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", *words]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": "1704067200", "PYTHONSAFEPATH": "1"}
     try:
@@ -309,7 +312,5 @@ def _pip(*words: str) -> None:
         ) from None
     if done.returncode == 0:
         return
-    if "No module named pip" in done.stderr:
-        raise MistakeError(f"gear flash needs pip beside gear: run {sys.executable} -m ensurepip")
     lines = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line.startswith("ERROR")]
     raise FailedError(f"the wheels cannot be had: {' '.join(lines or done.stderr.split())[-_SAID_MAX:]}")

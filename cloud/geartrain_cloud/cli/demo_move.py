@@ -16,6 +16,7 @@ from geartrain_cloud.cli.demos import DemoApp
 from geartrain_cloud.cli.hops import Hops, agent_status
 from geartrain_cloud.cli.link_meter import LinkMeter, Look
 from geartrain_cloud.cli.move_report import MoveReport, move_file
+from geartrain_cloud.control_store.errors import UnchangedError
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.supervisor.child import Child
 
@@ -31,6 +32,7 @@ DURABILITY = "1s"
 BEHIND_S_MAX = 0.4 * CLAIM_MS / 1_000
 """The step moves when Spark takes no longer for what is in the log, for the state comes down behind that."""
 CONFLICT = 409
+UNCHANGED = UnchangedError.code
 NOBODY = "has=the-step"
 """A selector that means no device."""
 _RECORD_BYTES = 4
@@ -118,7 +120,7 @@ class StepMove:
         except (RefusedError, FailedError) as error:
             if error.status != CONFLICT:
                 raise
-            if "have this cut already" not in str(error):
+            if error.code != UNCHANGED:
                 return  # another change is under way: the next turn asks again
         self._is_asked = True
         self._report.asked(now_s)

@@ -61,8 +61,8 @@ from geartrain_cloud.changes.cut_checking import (
 )
 from geartrain_cloud.changes.fitting import Ladder
 from geartrain_cloud.control_store.model import Channel, Options, Outline, SourceOutline
-from geartrain_cloud.sinks.evolution import evolutions
-from geartrain_cloud.sinks.layout import Layout, TableError
+from geartrain_cloud.sinks.evolution import EvolutionError, evolutions
+from geartrain_cloud.sinks.layout import Layout
 from geartrain_cloud.sinks.opening import OutgoingSink, is_anew, sink_places
 from geartrain_cloud.spark.compile import hosted_query, part_of
 
@@ -226,7 +226,7 @@ def _load(question: Question) -> Flow:
         if question.bundle:
             raise
         raise ConfigError(
-            f"{str(error).rpartition(':')[0]} where the platform runs: make keys with gear key new, and the "
+            f"{error.what} where the platform runs: make keys with gear key new, and the "
             "code is sent along; or start gear up in the folder that holds it, or install it there"
         ) from None
 
@@ -290,13 +290,12 @@ def _evolution(graph: Graph) -> Evolution:
     layouts = {place.layout.table.name: place.layout for place in places}
 
     def clauses(name: str, old: TableForm, new: TableForm) -> tuple[str, ...]:
-        wanted, begin = layouts[name], f"table {name}: "
+        wanted = layouts[name]
         held = Layout(wanted.sink, wanted.table, Schema.from_json(old.record))
         try:
-            said = [one for each in evolutions([held], [wanted]) for one in each.sentences()]
-        except TableError as error:
-            raise GeartrainError(str(error).removeprefix(f"table {name!r}: ")) from None
-        return tuple(one.removeprefix(begin) for one in said)
+            return tuple(one for each in evolutions([held], [wanted]) for one in each.clauses())
+        except EvolutionError as error:
+            raise GeartrainError(error.clause) from None
 
     return clauses
 

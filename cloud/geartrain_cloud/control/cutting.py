@@ -37,7 +37,7 @@ from geartrain_cloud.control.moving_state import StateSizes
 from geartrain_cloud.control.resting import under_way
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.control_store.apps import check_is_to_run, in_the_way
-from geartrain_cloud.control_store.errors import ConflictError, UnavailableError
+from geartrain_cloud.control_store.errors import ConflictError, UnavailableError, UnchangedError
 from geartrain_cloud.control_store.idempotency import Answer
 from geartrain_cloud.control_store.model import CutChange, CutRule, Device, Instance, Outline, Planned
 from geartrain_cloud.control_store.store import ControlStore
@@ -172,7 +172,8 @@ class Cuts:
         if body.dry_run:
             return 200, {**proposal.said, "refusals": proposal.refusals}
         if proposal.refusals:
-            raise ConflictError(f"app {instance.name} keeps its cuts: {in_short(proposal.refusals)}")
+            kind = ConflictError if proposal.cuts else UnchangedError
+            raise kind(f"app {instance.name} keeps its cuts: {in_short(proposal.refusals)}")
         has_rule = isinstance(body, CutBody) and body.cut != AUTO
         rules = rules_of([(body.devices, False)], proposal.found[:1]) if has_rule else ()
 

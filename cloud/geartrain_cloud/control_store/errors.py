@@ -34,6 +34,12 @@ class ConflictError(ControlError):
     code = "conflict"
 
 
+class UnchangedError(ConflictError):
+    """What is asked for is so already."""
+
+    code = "unchanged"
+
+
 class UnauthorizedError(ControlError):
     """Who asks shows no token that is good."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from geartrain.adapters.sqlite import Fault
+from geartrain.adapters.sqlite import is_in_use
 from geartrain.errors import GeartrainError
 from geartrain_cloud.hosting.prepared import Prepared
 from geartrain_cloud.sinks.app_tables import AppTables
@@ -59,4 +59,4 @@ class Admission:
 
 def is_locked(error: GeartrainError) -> bool:
     """Whether tables could not be opened since another program writes them, or their server is away."""
-    return isinstance(error, AwayError) or Fault.IN_USE.value in str(error)
+    return isinstance(error, AwayError) or is_in_use(error)

@@ -21,15 +21,14 @@ from geartrain_cloud.hosting.source import HOST_ROWS, HostSource
 from geartrain_cloud.hosting.stage import HostStage
 from geartrain_cloud.hosting.versions import sink_labels
 from geartrain_cloud.hosting.writer import HostWriter
+from geartrain_cloud.spark.error_texts import is_spark_error, root_cause, waits_for_data
 from geartrain_cloud.spark.errors import QueryError
-from geartrain_cloud.spark.streams import is_spark_error, root_cause
 
 _log = logging.getLogger("host")
 
 RESTARTS_MAX = 5
 """Restarts of a query that failed and named no flow, within `RESTARTS_WITHIN_S`."""
 RESTARTS_WITHIN_S = 600.0
-_NOTHING_NEW = "Waiting for data to arrive"  # as Spark has it
 
 
 class GroupQuery:
@@ -69,7 +68,7 @@ class GroupQuery:
         """Whether it was started and has neither run a micro-batch nor seen that there is none to run."""
         if self._handle is None or not self._handle.isActive or self._handle.lastProgress is not None:
             return False
-        return str(self._handle.status["message"]) != _NOTHING_NEW
+        return not waits_for_data(str(self._handle.status["message"]))
 
     def start(self, writer: HostWriter) -> None:
         """Start it; raises Spark's errors."""

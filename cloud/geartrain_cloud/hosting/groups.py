@@ -36,8 +36,8 @@ from geartrain_cloud.hosting.versions import Hosted, Versions
 from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.spark.compile import HOSTED
+from geartrain_cloud.spark.error_texts import root_cause
 from geartrain_cloud.spark.errors import QueryError
-from geartrain_cloud.spark.streams import root_cause
 
 OWN_MAX = 15
 """Runs that may have a query of their own at a time: each costs a process and threads of Spark's."""

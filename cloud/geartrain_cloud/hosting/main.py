@@ -30,11 +30,11 @@ from geartrain_cloud.hosting.groups import OWN_MAX
 from geartrain_cloud.hosting.host import Host
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.platform.config import PlatformConfig, read_platform
+from geartrain_cloud.spark.error_texts import root_cause
 from geartrain_cloud.spark.errors import QueryError, RefusedError
 from geartrain_cloud.spark.lock import StateLock
 from geartrain_cloud.spark.schema_paths import rebind
 from geartrain_cloud.spark.session import open_session
-from geartrain_cloud.spark.streams import root_cause
 
 EXIT_OK = 0
 EXIT_FAILED = 1

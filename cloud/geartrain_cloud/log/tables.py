@@ -207,7 +207,7 @@ SELECT_EXCLUDED = _NEWEST_MOVES.format(kinds="'excluded', 'lacks'")
 LATER_INDEXES = tuple(
     one.replace("INDEX", "INDEX IF NOT EXISTS", 1)
     for one in CREATE.split(";")
-    if "INDEX revisions" in one or "INDEX crossings" in one
+    if one.split()[:3] in (["CREATE", "INDEX", "revisions"], ["CREATE", "INDEX", "crossings"])
 )
 """Ledgers that were made before there were revisions, or crossings, lack them."""
 SELECT_CROSSINGS = (

@@ -14,6 +14,7 @@ import msgspec
 from aiohttp import web
 
 from geartrain.control.questions import KEY_CHARS_MAX
+from geartrain.errors.conversion import ConversionCode, read_conversion
 from geartrain.fleet.labels import check_device, shown
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.changes.editing import Edit
@@ -57,7 +58,6 @@ _READ = (
     msgspec.inspect.StrType,
 )
 """The types of parameters."""
-_FIELD = r" - at `(?:key in )?\$\.?(.*)`$"
 S = TypeVar("S", bound=msgspec.Struct)
 
 
@@ -532,7 +532,7 @@ async def body_of(request: web.Request, kind: type[S]) -> tuple[S, str]:
     try:
         found = msgspec.json.decode(raw or b"{}", type=kind)
     except msgspec.ValidationError as error:
-        raise InvalidError(_sentence(str(error), kind)) from None
+        raise InvalidError(_sentence(error, kind)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidError(f"the body is not JSON: {error}") from None
     except RecursionError:
@@ -548,12 +548,18 @@ def asked_of(request: web.Request) -> msgspec.Struct | None:
     return found if isinstance(found, msgspec.Struct) else None
 
 
-def _sentence(said: str, kind: type[msgspec.Struct]) -> str:
-    place = re.search(_FIELD, said)
-    where = f"{place[1]}: " if place and place[1] else ""
-    words = re.sub(_FIELD, "", said).replace("`", "'")
-    hint = f"; its fields: {', '.join(kind.__struct_encode_fields__)}" if "unknown field" in words else ""
-    return f"the body: {where}{words[:1].lower()}{words[1:200]}{hint}"
+def _sentence(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> str:
+    place, reason = read_conversion(error)
+    where = f"{place}: " if place else ""
+    if reason.code == ConversionCode.UNKNOWN_FIELD:
+        fields = ", ".join(kind.__struct_encode_fields__)
+        return (
+            f"the body: {where}object contains unknown field '{reason['field'][:200]}'; its fields: {fields}"
+        )
+    if reason.code == ConversionCode.MISSING_FIELD:
+        return f"the body: {where}object missing required field '{reason['field']}'"
+    words = reason["text"][:200].replace("`", "'")
+    return f"the body: {where}{words}"
 
 
 def key_of(request: web.Request) -> str:

@@ -23,6 +23,14 @@ _KINDS = (Table, PostgresTable, ParquetTable)
 _ELSE = "give the table another name, which begins empty and leaves the old one as it is"
 
 
+class EvolutionError(TableError):
+    """A table cannot become what is declared. clause: why, behind the table's name."""
+
+    def __init__(self, table: str, clause: str) -> None:
+        super().__init__(f"table {table!r}: {clause}")
+        self.clause = clause
+
+
 @dataclass(frozen=True)
 class Evolution:
     """How one table changes.
@@ -51,20 +59,19 @@ class Evolution:
         """Whether columns of a table that is there change."""
         return bool(self.added or self.dropped or self.widened)
 
-    def sentences(self) -> list[str]:
-        """What changes, for people, without a full stop; none where nothing does."""
-        begin = f"table {self.table.name}:"
+    def clauses(self) -> list[str]:
+        """What changes, for people, each behind the table's name; none where nothing does."""
         if self.old is None:
-            return [f"{begin} is made"]
+            return ["is made"]
         if self.new is None:
-            return [f"{begin} nothing writes it any more, its rows stay"]
+            return ["nothing writes it any more, its rows stay"]
         there = "the rows there are"
         files = isinstance(self.table, ParquetTable)
         goes = "the files there are keep it" if files else f"and its values in {there} with it"
-        found = [f"{begin} column {f.name!r} is added ({_shown(f, self.new)} in {there})" for f in self.added]
-        found += [f"{begin} column {f.name!r} is dropped, {goes}" for f in self.dropped]
+        found = [f"column {f.name!r} is added ({_shown(f, self.new)} in {there})" for f in self.added]
+        found += [f"column {f.name!r} is dropped, {goes}" for f in self.dropped]
         found += [
-            f"{begin} column {new.name!r} is widened from {old.type_name} to {new.type_name}"
+            f"column {new.name!r} is widened from {old.type_name} to {new.type_name}"
             for old, new in self.widened
         ]
         return found
@@ -95,7 +102,7 @@ def evolution(old: Layout, new: Layout, earlier: Iterable[str] = ()) -> Evolutio
         )
     if old.table.key != new.table.key:
         was, now = (f"({', '.join(key)})" if key else "none" for key in (old.table.key, new.table.key))
-        raise TableError(f"table {name!r}: its key was {was}, is now {now}: {_ELSE}")
+        raise EvolutionError(name, f"its key was {was}, is now {now}: {_ELSE}")
     before, after = {f.name: f for f in old.schema.fields}, {f.name: f for f in new.schema.fields}
     added = tuple(f for f in new.schema.fields if f.name not in before)
     dropped = tuple(f for f in old.schema.fields if f.name not in after)
@@ -163,20 +170,23 @@ def _check_added(
     for one in added:
         for gone in dropped:
             if (gone.type, gone.logical) == (one.type, one.logical):
-                raise TableError(
-                    f"table {name!r}: {gone.name!r} goes and {one.name!r} of the same type comes, and a "
+                raise EvolutionError(
+                    name,
+                    f"{gone.name!r} goes and {one.name!r} of the same type comes, and a "
                     "column cannot be renamed: drop the one in this update and add the other in the next, or "
-                    f"{_ELSE}"
+                    f"{_ELSE}",
                 )
         if not one.optional and one.name not in new.defaults:
-            raise TableError(
-                f"table {name!r}: column {one.name!r} is new and the rows there are have no value for it: "
-                f"declare it as {one.type_name} | None, or give it a default"
+            raise EvolutionError(
+                name,
+                f"column {one.name!r} is new and the rows there are have no value for it: "
+                f"declare it as {one.type_name} | None, or give it a default",
             )
         if one.name in earlier:
-            raise TableError(
-                f"table {name!r}: earlier files have a column {one.name!r} that was dropped: choose another "
-                f"name for the field, or {_ELSE}"
+            raise EvolutionError(
+                name,
+                f"earlier files have a column {one.name!r} that was dropped: choose another "
+                f"name for the field, or {_ELSE}",
             )
 
 
@@ -187,9 +197,10 @@ def _check_wider(table: str, was: Field, now: Field) -> None:
         return
     else:
         why = "which does not hold every value of that"
-    raise TableError(
-        f"table {table!r}: column {was.name!r} was {was.type_name}, is now {now.type_name}, {why}: keep its "
-        f"type, give the field another name, or {_ELSE}"
+    raise EvolutionError(
+        table,
+        f"column {was.name!r} was {was.type_name}, is now {now.type_name}, {why}: keep its "
+        f"type, give the field another name, or {_ELSE}",
     )
 
 

@@ -43,13 +43,14 @@ from geartrain_cloud.spark.breaker import Breaker
 from geartrain_cloud.spark.checkpoint import Checkpoint, open_checkpoint, remove_checkpoint
 from geartrain_cloud.spark.compile import Query, compile_queries
 from geartrain_cloud.spark.config import DriverConfig, read_config
+from geartrain_cloud.spark.error_texts import root_cause
 from geartrain_cloud.spark.errors import BreakerError, QueryError, RefusedError
 from geartrain_cloud.spark.lock import StateLock
 from geartrain_cloud.spark.restore import restored_checkpoint, sound_checkpoint
 from geartrain_cloud.spark.session import open_session
 from geartrain_cloud.spark.shards import SHARDS
 from geartrain_cloud.spark.status import StatusFile, describe, is_flushed, query_clock
-from geartrain_cloud.spark.streams import LogInput, RunningQuery, root_cause
+from geartrain_cloud.spark.streams import LogInput, RunningQuery
 
 EXIT_OK = 0
 EXIT_FAILED = 1

@@ -25,6 +25,7 @@ from geartrain_cloud.spark.chains import routed_rows, stateless_rows
 from geartrain_cloud.spark.checkpoint import Checkpoint
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.embedded import EmbeddedFragment
+from geartrain_cloud.spark.error_texts import has_lost_process, has_lost_state, is_spark_error, root_cause
 from geartrain_cloud.spark.errors import BreakerError, QueryError
 from geartrain_cloud.spark.keyed_stage import KeyedStage
 from geartrain_cloud.spark.micro_batch import MicroBatchWriter
@@ -39,10 +40,6 @@ RESTARTS_MAX = 5
 """How often a query is started again in one run of the driver."""
 
 _SETTLE_S = 10.0
-# Spark gives a Python worker 10 s to start, which on a machine with much else to do is not always enough.
-_SLOW_WORKER = "Python worker failed to connect back"
-_SOURCE_PROCESS = "PythonStreamingSourceRunner"
-_STATE_LOST = "[CANNOT_LOAD_STATE_STORE"
 _PAUSE_S = 0.05
 
 
@@ -145,7 +142,7 @@ class RunningQuery:
                 return
             if isinstance(self.writer.failure, BreakerError):
                 raise self.writer.failure
-            if _STATE_LOST in (trace := self.trace()):
+            if has_lost_state(trace := self.trace()):
                 raise note_torn(self._checkpoint, root_cause(trace)) from self.writer.failure
             raise QueryError(f"query {self.query.name!r} stopped: {why}") from self.writer.failure
         if len(self.query.stages) > 1 or self.query.native:
@@ -212,34 +209,3 @@ def _newest(progress: Any) -> int:
 def dropped_rows(progress: Any) -> int:
     """Rows that Spark's stateful operators dropped by their watermark, of one progress report."""
     return sum(int(operator["numRowsDroppedByWatermark"]) for operator in progress["stateOperators"])
-
-
-def has_lost_process(trace: str) -> bool:
-    """Whether a Python process of Spark's was too slow to start, or died without a word of its own.
-
-    Tasks are not meant: Spark runs those again itself.
-    """
-    return _SLOW_WORKER in trace or (_SOURCE_PROCESS in trace and "Traceback (most recent" not in trace)
-
-
-def is_spark_error(error: BaseException) -> bool:
-    """Whether an error came through Spark, with a trace for a text."""
-    return type(error).__module__.startswith(("pyspark.", "py4j."))
-
-
-def root_cause(trace: str) -> str:
-    """The sentence at the heart of a trace of Spark: that of the first Python traceback in it, else that of
-    Java's last cause.
-    """
-    lines = trace.splitlines()
-    inside = False
-    for line in lines:
-        if line.lstrip().startswith("Traceback (most recent call last)"):
-            inside = True
-        elif inside and line and not line.startswith((" ", "\t")):
-            kind, _, said = line.partition(": ")
-            return said.strip() if kind.startswith("geartrain") and said else line.strip()
-    causes = [line.strip() for line in lines if line.startswith("Caused by: ")]
-    if causes:
-        return causes[-1].removeprefix("Caused by: ")
-    return next((line.strip() for line in lines if line.strip()), "Spark gave no reason")

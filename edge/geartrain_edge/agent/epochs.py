@@ -37,7 +37,7 @@ from geartrain_edge.agent.crossing import (
 )
 from geartrain_edge.agent.histories import changed_histories
 from geartrain_edge.agent.session import FRESH, HELLO, RENEWED, GoingOver, Kept, Opening, Session
-from geartrain_edge.errors import ChangedFlowError
+from geartrain_edge.errors import AlarmCode, ChangedFlowError
 from geartrain_edge.settings import AgentSettings
 from geartrain_edge.spool.gaps import header_of
 from geartrain_edge.spool.marking import CROSSED
@@ -239,7 +239,7 @@ async def renew(session: Session, effects: Effects, settings: AgentSettings, why
         if session.is_done:
             return
         now_us, window_s = effects.clock.now_us(), settings.uplink.flip_window_s
-        alarm = session.uplink.alarmed(why)
+        alarm = session.uplink.alarmed(AlarmCode.OTHER_HISTORY, why)
         if session.flip.is_recent(now_us, window_s):
             raise alarm
         acked_seq, backlog = session.uplink.acked_seq, session.backlog

@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from geartrain.ports import StateSize
+from geartrain_edge.errors import AlarmCode
 
 if TYPE_CHECKING:
     from geartrain_edge.agent.session import Session
@@ -39,7 +40,8 @@ class AgentStatus(msgspec.Struct, frozen=True):
     records that were read and are not committed, seconds; awaits_state: it runs its former steps, since what
     the data centre keeps of those that come has not come yet; unmoved: why it did not come when it was last
     claimed, "" before; claims_no_more: it does not claim it again; kept: how much the spool has of each
-    step's state; left_out: what of its configuration does not hold for this revision, as sentences.
+    step's state; left_out: what of its configuration does not hold for this revision, as sentences;
+    alarm_code: what `alarm` is about, for programs, "" for nothing.
     """
 
     device: str
@@ -70,6 +72,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
     claims_no_more: bool = False
     kept: dict[str, StateSize] = {}
     left_out: tuple[str, ...] = ()
+    alarm_code: str = ""
 
 
 def status_of(
@@ -80,6 +83,7 @@ def status_of(
         dict[str, int]() if session is None else session.counters.totals | session.uplink_counters.raised()
     )
     held = {} if session is None else session.uplink.held
+    alarm_code, alarm = ("", "") if session is None else _alarm(session)
     return AgentStatus(
         device=device,
         flow=flow,
@@ -88,7 +92,8 @@ def status_of(
         connected=session is not None and session.uplink.connected,
         ended=session is not None and session.intake.ended,
         reason=reason,
-        alarm="" if session is None else _alarm(session),
+        alarm=alarm,
+        alarm_code=alarm_code,
         epoch="" if session is None else session.backlog.epoch.hex(),
         spooled_seq=0 if session is None else session.backlog.last_seq,
         acked_seq=0 if session is None else session.backlog.acked_seq,
@@ -108,12 +113,20 @@ def status_of(
     )
 
 
-def _alarm(session: Session) -> str:
+def _alarm(session: Session) -> tuple[str, str]:
+    """What must be looked after, as a code and a sentence, both empty for nothing."""
     low = DISK_IS_LOW if session.disk_is_low else ""
     waits, reads = session.intake.waits_for_time, session.intake.untimed.count
     unknown = f"{TIME_IS_UNKNOWN}: {reads} reads wait for it" if waits else ""
     uplink = session.uplink
-    return uplink.alarm or uplink.held_why or uplink.denied_why or low or unknown
+    found = (
+        (uplink.alarm_code, uplink.alarm),
+        (AlarmCode.HELD, uplink.held_why),
+        (AlarmCode.DENIED, uplink.denied_why),
+        (AlarmCode.DISK_IS_LOW, low),
+        (AlarmCode.TIME_UNKNOWN, unknown),
+    )
+    return next(((code.value, sentence) for code, sentence in found if sentence), ("", ""))
 
 
 def write_status(path: Path, status: AgentStatus) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from importlib.util import find_spec
 
 import msgspec
 
@@ -66,7 +67,7 @@ def _judge(said: bytes) -> None:
         answer = msgspec.json.decode(lines[-1], type=Answer)
     except (IndexError, msgspec.DecodeError):
         last = printable(lines[-1].decode(errors="backslashreplace")) if lines else "it said nothing"
-        needs = "" if b"ModuleNotFoundError" not in said else ": install geartrain-edge[fleet] on this device"
+        needs = "" if find_spec("tuf") is not None else ": install geartrain-edge[fleet] on this device"
         raise FetchError(f"the process that fetches bundles broke down ({last[:200]}){needs}") from None
     if answer.why:
         raise (RefusedError if answer.is_final else FetchError)(answer.why)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from importlib.util import find_spec
 
 import msgspec
 
@@ -143,7 +144,7 @@ class PlatformSecrets:
         except TimeoutError:
             whys = _all(due, f"opening has taken longer than {OPEN_S_MAX:g} s")
         except (IndexError, ValueError, msgspec.DecodeError):
-            needs = ": install geartrain-edge[fleet]" if b"ModuleNotFoundError" in said else ""
+            needs = "" if find_spec("cryptography") is not None else ": install geartrain-edge[fleet]"
             whys = _all(due, f"the process that opens secrets broke down{needs}")
         for one in due:
             if why := whys[one.app, one.name]:

@@ -52,7 +52,7 @@ from geartrain.ports.buggify import buggify
 from geartrain.wire.codec import decode_control, encode_envelope
 from geartrain.wire.envelope import Envelope, Nack, NackReason, Welcome
 from geartrain.wire.topics import ack_topic, up_topic
-from geartrain_edge.errors import AlarmError
+from geartrain_edge.errors import AlarmCode, AlarmError
 from geartrain_edge.settings import UplinkSettings
 from geartrain_edge.spool.backlog import Backlog, Counters, Identity
 from geartrain_edge.spool.gaps import by_channel, is_intact, replacement
@@ -128,6 +128,8 @@ class Uplink:
         self.beside: list[Beside] = []
         self.alarm = ""
         """What stopped the uplink for good, a sentence; empty while nothing did."""
+        self.alarm_code = AlarmCode.OTHER_HISTORY
+        """What `alarm` is about, where there is one."""
         self._window = Window(effects.store, backlog, settings.window, settings.window_bytes)
         standing = Standing(backlog.epoch, backlog.acked_seq, backlog.acked_digest, backlog.last_seq)
         self._sender = Sender(policy_of(settings), who.flow, standing, is_open=is_open)
@@ -182,11 +184,11 @@ class Uplink:
         denied = self._connector.denied
         return f"refused: {denied}; records stay in the spool" if denied else ""
 
-    def alarmed(self, sentence: str) -> AlarmError:
+    def alarmed(self, code: AlarmCode, sentence: str) -> AlarmError:
         """Note and log an alarm; raise what is returned where it has to stop the agent."""
-        self.alarm = sentence
+        self.alarm, self.alarm_code = sentence, code
         _LOG.critical("ALARM: %s", sentence)
-        return AlarmError(sentence)
+        return AlarmError(sentence, code)
 
     def come_first(self) -> None:
         """Batches were committed: if the flow is urgent and they can be sent now, the others wait."""
@@ -359,9 +361,10 @@ class Uplink:
             return
         device = self._who.device
         raise self.alarmed(
+            AlarmCode.SET_BACK,
             f"the spool of device {device} was restored or copied from before crossing {nack.seq} of flow "
             f"{self._who.flow}, which ingest has: what its steps keep is no longer true; begin anew with "
-            "a new state folder: the device then goes on where ingest knows it"
+            "a new state folder: the device then goes on where ingest knows it",
         )
 
     async def _note(self) -> list[Event]:
@@ -464,8 +467,9 @@ class Uplink:
             backlog.replaced(batch.size - gap.size)
             self._sender.damaged(first, batch.seq)
         self.alarmed(
+            AlarmCode.DAMAGED_BATCH,
             f"batch {seq} of device {self._who.device} was damaged on its disk: {batch.count} rows are lost "
-            "and declared as dropped; look after that disk"
+            "and declared as dropped; look after that disk",
         )
         self._moved()
         return True

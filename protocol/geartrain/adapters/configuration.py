@@ -6,7 +6,6 @@ file and the key; a key that nobody knows is one, too, where the type forbids it
 
 from __future__ import annotations
 
-import re
 import tomllib
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,12 +13,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from geartrain.errors import ConfigError
+from geartrain.errors.conversion import ConversionCode, read_conversion
 
 S = TypeVar("S", bound=msgspec.Struct)
-
-_PLACE = r" - at `(?:key in )?\$\.?(.*)`$"
-_UNKNOWN = r"Object contains unknown field `(.*)`"
-_MISSING = r"Object missing required field `(.*)`"
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -46,7 +42,7 @@ def convert_as(raw: Any, kind: type[S], table: str = "") -> S:
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        sentence = _sentence(str(error), kind)
+        sentence = _sentence(error, kind)
     raise ConfigError(f"{table}{'.' if sentence[:1].isalpha() else ''}{sentence}" if table else sentence)
 
 
@@ -58,17 +54,15 @@ def host_and_port(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def _sentence(said: str, kind: type[msgspec.Struct]) -> str:
-    """msgspec's words with the key first: "commit.records_max: expected `int`, got `str`"."""
-    place = re.search(_PLACE, said)
-    key = place[1] if place else ""
-    said = re.sub(_PLACE, "", said)
-    if unknown := re.fullmatch(_UNKNOWN, said):
+def _sentence(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> str:
+    """What is wrong, the key first: "commit.records_max: expected `int`, got `str`"."""
+    key, reason = read_conversion(error)
+    if reason.code == ConversionCode.UNKNOWN_FIELD:
         keys = "" if key else f"; its keys: {', '.join(kind.__struct_fields__)}"
-        return f"{_join(key, unknown[1])} is not a key of this file{keys}"
-    if missing := re.fullmatch(_MISSING, said):
-        return f"{_join(key, missing[1])} is missing"
-    return f"{key}: {said[:1].lower()}{said[1:]}"
+        return f"{_join(key, reason['field'])} is not a key of this file{keys}"
+    if reason.code == ConversionCode.MISSING_FIELD:
+        return f"{_join(key, reason['field'])} is missing"
+    return f"{key}: {reason['text']}"
 
 
 def _join(key: str, name: str) -> str:

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import math
 import os
-import re
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -21,6 +20,7 @@ from typing import Any
 
 import aiomqtt
 
+from geartrain.adapters.paho_log import read_alert, read_failure
 from geartrain.errors import DeniedError, HungUpError, NetError
 from geartrain.ports.net import Incoming
 
@@ -32,10 +32,8 @@ _DENIALS = {
     135: "put its user, its password or the broker's rules right",
 }
 """What to do, by the broker's answer to a connect; every other answer may pass by itself."""
-_ALERT = re.compile(r"ALERT_([A-Z_]*CERTIFICATE[A-Z_]*|UNKNOWN_CA|ACCESS_DENIED)")
 _CLOCK_CODES = frozenset({9, 10})
 """OpenSSL's `X509_V_ERR_CERT_NOT_YET_VALID` and `X509_V_ERR_CERT_HAS_EXPIRED`."""
-_RECEIVE_FAILED = "failed to receive on socket: "
 _SEVERE = frozenset({0x04, 0x08})
 """Paho's levels of a warning and an error."""
 INFLIGHT_MAX = 20
@@ -177,8 +175,7 @@ class AiomqttNet:
         code = getattr(error, "rc", None)
         if advice := _DENIALS.get(getattr(code, "value", 0), ""):
             return DeniedError(f"{said}it refuses this client ({code}): {advice}", str(code))
-        if found := _ALERT.search(f"{client.receive_failed} {cause}"):
-            alert = found[1].replace("_", " ").lower()
+        if alert := read_alert(f"{client.receive_failed} {cause}"):
             advice = "see whether it is still good, and get a new one if it was revoked"
             return DeniedError(f"{said}it refuses this client's certificate ({alert}): {advice}", alert)
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -307,8 +304,8 @@ class _Client(aiomqtt.Client):
         self._client.on_log = self._on_log
 
     def _on_log(self, client: Any, userdata: Any, level: int, text: str) -> None:
-        if text.startswith(_RECEIVE_FAILED):
-            self.receive_failed = text.removeprefix(_RECEIVE_FAILED)
+        if (cause := read_failure(text)) is not None:
+            self.receive_failed = cause
         elif level in _SEVERE:
             _LOG.warning("%s", text)
 

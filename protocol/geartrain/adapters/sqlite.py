@@ -165,6 +165,16 @@ def fault_of(error: sqlite3.Error) -> Fault | None:
     return _FAULTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
 
 
+def is_in_use(error: BaseException) -> bool:
+    """Whether an error comes of a file that another program has, by what it was raised from."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, sqlite3.Error) and fault_of(cause) is Fault.IN_USE:
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
+
+
 def row_checksum(values: Sequence[Any], size_bytes: int) -> bytes:
     """The checksum of a row: the blake2b of its values as one msgpack array.
 

@@ -17,6 +17,8 @@ import msgspec
 from geartrain.bundle.archive import FILE_BYTES_MAX, entries_of
 from geartrain.bundle.manifest import check_range
 from geartrain.errors import BundleError, ConfigError
+from geartrain.errors.conversion import ConversionCode, read_conversion
+from geartrain.errors.reason import Reason
 
 PROJECT = "pyproject.toml"
 PURE = "-none-any.whl"
@@ -50,6 +52,16 @@ def project_of(root: Path) -> tuple[Path, Project] | None:
     return None
 
 
+def _sentence(place: str, reason: Reason) -> str:
+    where = f"{place}: " if place else ""
+    if reason.code == ConversionCode.UNKNOWN_FIELD:
+        return f"{where}object contains unknown field {reason['field']}"
+    if reason.code == ConversionCode.MISSING_FIELD:
+        return f"{where}object missing required field {reason['field']}"
+    words = str(reason["text"]).replace("`", "")
+    return f"{where}{words}"
+
+
 def _read(path: Path) -> Project:
     try:
         content: Any = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -63,9 +75,8 @@ def _read(path: Path) -> Project:
         check_range(found.geartrain)
         check_range(found.python)
     except msgspec.ValidationError as error:
-        what, _, place = str(error).replace("`", "").partition(" - at $.")
-        said = f"{what[:1].lower()}{what[1:]}"
-        raise ConfigError(f"{path}: [tool.geartrain] {f'{place}: ' if place else ''}{said}") from None
+        place, reason = read_conversion(error)
+        raise ConfigError(f"{path}: [tool.geartrain] {_sentence(place, reason)}") from None
     except BundleError as error:
         raise ConfigError(f"{path}: [tool.geartrain] {error}") from None
     if found.python:

@@ -17,7 +17,11 @@ from geartrain.flow.flow import Flow
 
 
 class NoModuleError(ConfigError):
-    """There is no module of the flow's name where it is looked for."""
+    """There is no module of the flow's name where it is looked for. what: the same, without what to do."""
+
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(f"{what}: {fix}")
+        self.what = what
 
 
 def load_flow(spec: str) -> Flow:
@@ -52,7 +56,7 @@ def import_module_of(module_name: str, spec: str) -> ModuleType:
         missing = error.name or ""
         if module_name == missing or module_name.startswith(f"{missing}."):
             fix = "install it or run in the folder that holds it"
-            raise NoModuleError(f"flow {spec!r}: there is no module {missing!r}: {fix}") from None
+            raise NoModuleError(f"flow {spec!r}: there is no module {missing!r}", fix) from None
         raise ConfigError(
             f"flow {spec!r}: {module_name} imports {missing!r}, which is not installed"
         ) from None

@@ -126,8 +126,8 @@ def said_of(called: str) -> tuple[str, str, int]:
     """The id of a step, the form of a cell, and the revision that has kept it. These are "" and 0 where the
     device has not said them: a program of before says no revision.
     """
-    step, _, said = called.partition(FORM)
-    form, _, number = said.partition(FORM)
+    step, _, rest = called.partition(FORM)
+    form, _, number = rest.partition(FORM)
     return step, form, int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else 0
 
 

@@ -117,10 +117,11 @@ def run_fleet(seed: int, make: Callable[[], Simulated], trace_lines: int = 0) ->
             outcome = fleet.run()
         except Exception as error:  # noqa: BLE001 - whatever ends a run is its result
             trace = fleet.world.trace
-            rule = error.rule if isinstance(error, ViolationError) else type(error).__name__
-            detail = str(error).removeprefix(f"{rule}: ") or rule
+            rule, detail = type(error).__name__, str(error)
+            if isinstance(error, ViolationError):
+                rule, detail = error.rule, error.detail
             lines = max(trace_lines, TAIL_LINES)
-            return Result(seed, trace.digest, rule, detail, tail=trace.tail(lines))
+            return Result(seed, trace.digest, rule, detail or rule, tail=trace.tail(lines))
     loop, trace = fleet.world.loop, fleet.world.trace
     crashes = sum(node.crashes for node in fleet.world.nodes.values())
     counters = outcome.counters if isinstance(outcome, Outcome) else {}

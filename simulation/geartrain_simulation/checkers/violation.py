@@ -7,11 +7,11 @@ from typing import NoReturn
 
 
 class ViolationError(AssertionError):
-    """Something that must always hold did not. `rule` says which, in a few words."""
+    """Something that must always hold did not. rule: which, in a few words; detail: how, one sentence."""
 
     def __init__(self, rule: str, detail: str) -> None:
         super().__init__(f"{rule}: {detail}")
-        self.rule = rule
+        self.rule, self.detail = rule, detail
 
 
 Breach = Callable[[str, str], NoReturn]

@@ -12,6 +12,7 @@ from random import Random
 import msgspec
 
 from geartrain_edge.agent.agent import Agent
+from geartrain_edge.errors import AlarmCode
 from geartrain_simulation.fleet.devices import Device
 from geartrain_simulation.fleet.fleet import Fleet
 from geartrain_simulation.fleet.lives import Programs
@@ -28,7 +29,6 @@ of a refusal they would be 240.
 _SLACK_S = 3.0
 """What a try itself may take, and the pause after the last of the cuts."""
 _KINDS = frozenset({*NET_RATES, "cut", "silence", "forget", "buggify"})
-_SAID = "refused: "
 
 
 class DeniedFleet(Fleet):
@@ -72,7 +72,7 @@ class DeniedFleet(Fleet):
         if len(denied_s) > _TRIES_MAX:
             self.checkers.breach("seldom", f"{name} tried {len(denied_s)} times in {FOR_S:g} s of denial")
         is_last = bool(denied_s) and denied_s[-1] == self.broker.tried_s[name]  # no cut came behind it
-        if is_last and agent is not None and not agent.status().alarm.startswith(_SAID):
+        if is_last and agent is not None and agent.status().alarm_code != AlarmCode.DENIED:
             self.checkers.breach("said", f"{name} is denied, and its alarm is {agent.status().alarm!r}")
 
     def _look_again(self, name: str, since_s: float) -> None:

@@ -19,7 +19,7 @@ from geartrain.wire.topics import BUCKETS
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.log.part import buckets_of
 from geartrain_cloud.log.retention import Retention
-from geartrain_edge.errors import AlarmError
+from geartrain_edge.errors import AlarmCode, AlarmError
 from geartrain_simulation.checkers import Checkers
 from geartrain_simulation.fleet.devices import (
     Device,
@@ -44,8 +44,6 @@ from geartrain_simulation.stores.spools import SpoolBook
 SECTOR_BYTES = 64
 """Of simulated disks: so small that the short records of a small world are torn, too."""
 _LOOKS_MAX = 120
-_SET_BACK = "before crossing"
-"""What the alarm says of a spool that is of a time before a crossing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +208,7 @@ class Fleet:
 
     def _mend(self, node: str, error: AlarmError) -> bool:
         """Give a device a new state folder, as its alarm asks for."""
-        if _SET_BACK not in str(error):
+        if error.code != AlarmCode.SET_BACK:
             return False
         device = node.removesuffix(copy_of(""))
         if device in self.copied and device not in self.lives.alarmed:
