@@ -202,10 +202,10 @@ class Following:
         """Log that a device without a source comes or goes: no clock has waited for it, nor does."""
         if move.kind is EntryKind.ASSIGNED:
             partition.without.add(move.device)
-            why = "it has no source of the flow: no clock waits for it"
+            why = make_reason(EntryCode.WITHOUT_SOURCE)
         else:
             partition.without.discard(move.device)
-            why = "it was retired, or has a source by now"
+            why = make_reason(EntryCode.NOT_WITHOUT_SOURCE)
         self._group.append_note(partition, move.kind, (move.device, b"", 0), why)
 
     def _cursor(self, device: str, flow: str) -> AckCursor | None:

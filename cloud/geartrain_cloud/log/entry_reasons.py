@@ -38,6 +38,8 @@ class EntryCode(StrEnum):
     NOT_JOINED = "not_joined"
     REVISION = "revision"
     RETIRED = "retired"
+    WITHOUT_SOURCE = "without_source"
+    NOT_WITHOUT_SOURCE = "not_without_source"
     FLOW_ENDED = "flow_ended"
     OTHERS_FOLLOWED = "others_followed"
     ROWS_ERASED = "rows_erased"
@@ -135,6 +137,8 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     EntryCode.NOT_JOINED: lambda d: f"it did not join within {d['limit_s']:g} s",
     EntryCode.REVISION: lambda d: f"what follows is run by revision {d['number']} of the flow",
     EntryCode.RETIRED: lambda d: "it was retired: the clock goes on without it",
+    EntryCode.WITHOUT_SOURCE: lambda d: "it has no source of the flow: no clock waits for it",
+    EntryCode.NOT_WITHOUT_SOURCE: lambda d: "it was retired, or has a source by now",
     EntryCode.FLOW_ENDED: lambda d: "the flow has ended: what its devices still send is declared dropped",
     EntryCode.OTHERS_FOLLOWED: lambda d: (
         f"no live device of the partition has {', '.join(d['sources'])}: it follows the others"

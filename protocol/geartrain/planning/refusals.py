@@ -19,22 +19,33 @@ from geartrain.planning.cuts import Reason, Rule
 
 Obstacle = Callable[[Step], Reason | None]
 
-_SENTENCES = {
-    Rule.SOURCE: "rule 1: a source stands on its devices",
+_CLAUSES = {
+    Rule.SOURCE: "a source stands on its devices",
     Rule.CLOUD_SOURCE: "it is read in the cloud, by the platform's own device",
-    Rule.STORE: "rule 1: a table is a store of the cloud",
+    Rule.STORE: "a table is a store of the cloud",
     Rule.ONLY_TIER: "a {other} step always stands {where}",
     Rule.PINNED: "it is pinned to the {tier}",
-    Rule.INPUT_IN_CLOUD: "rule 2: its input {other!r} is in the cloud",
-    Rule.MERGES: "rule 2: it merges the partial aggregates of all devices",
-    Rule.KEYS_NOT_LOCAL: "rule 2: the keys of {other!r} are not local to a device",
-    Rule.DOMAINS_DIFFER: "rule 2: its inputs are partitioned by different fields",
+    Rule.INPUT_IN_CLOUD: "its input {other!r} is in the cloud",
+    Rule.MERGES: "it merges the partial aggregates of all devices",
+    Rule.KEYS_NOT_LOCAL: "the keys of {other!r} are not local to a device",
+    Rule.DOMAINS_DIFFER: "its inputs are partitioned by different fields",
     Rule.DEALS: "it deals its records to devices",
-    Rule.PARTIAL: "rule 2: a partial aggregate, merged in the cloud",
-    Rule.LEGAL: "rule 2: legal on the edge",
+    Rule.PARTIAL: "a partial aggregate, merged in the cloud",
+    Rule.LEGAL: "legal on the edge",
     Rule.CROSSES_ONCE: "it keys {other!r} in the cloud, so that its records cross once",
     Rule.ASKED: "the cut keeps it in the cloud",
 }
+_NUMBERS = {
+    Rule.SOURCE: 1,
+    Rule.STORE: 1,
+    Rule.INPUT_IN_CLOUD: 2,
+    Rule.MERGES: 2,
+    Rule.KEYS_NOT_LOCAL: 2,
+    Rule.DOMAINS_DIFFER: 2,
+    Rule.PARTIAL: 2,
+    Rule.LEGAL: 2,
+}
+"""Those of the rules of placement, which docs/placement.md explains."""
 _WHERE = {"edge": "on the edge", "cloud": "in the cloud"}
 
 
@@ -44,8 +55,14 @@ def sentence(reason: Reason) -> str:
     >>> sentence(Reason("hot", Rule.INPUT_IN_CLOUD, other="joined"))
     "rule 2: its input 'joined' is in the cloud"
     """
+    number = _NUMBERS.get(reason.rule)
+    return _clause(reason) if number is None else f"rule {number}: {_clause(reason)}"
+
+
+def _clause(reason: Reason) -> str:
+    """The reason without the number of its rule."""
     where = _WHERE[reason.tier]
-    return _SENTENCES[reason.rule].format(other=reason.other, tier=reason.tier, where=where)
+    return _CLAUSES[reason.rule].format(other=reason.other, tier=reason.tier, where=where)
 
 
 def refusal(
@@ -99,7 +116,7 @@ def _kept(root: Step, reason: Reason) -> str:
         return f"{root.id!r} is pinned to the {reason.tier}"
     if reason.rule is Rule.ONLY_TIER:
         return f"{root.id!r} above it is a {reason.other} step, which always stands {_WHERE[reason.tier]}"
-    return sentence(reason).partition(": ")[2]
+    return _clause(reason)
 
 
 def _fix(

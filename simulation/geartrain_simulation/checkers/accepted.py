@@ -139,7 +139,11 @@ class Accepted:
             self._learn(decode_crossing(batch.body)[1])
         if header.kind is not BatchKind.DATA or not header.channel:
             return header
-        rows = rows_of(decode_rows(self._schemas[header.schema_id], header, batch.body))
+        schema = self._schemas.get(header.schema_id)
+        if schema is None:
+            kind = f"schema {header.schema_id} of {header.channel}"
+            self._breach("announced", f"{self.device} has rows of {kind}, which nothing before announces")
+        rows = rows_of(decode_rows(schema, header, batch.body))
         self._oldest[epoch, batch.seq] = header.channel, min(row.time for row in rows)
         self.rows_in_batch_max = max(self.rows_in_batch_max, len(rows))
         taken, order = self.taken(header.channel), list[Identity]()
