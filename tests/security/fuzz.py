@@ -1,10 +1,11 @@
 """Good bytes spoiled and thrown at what reads bytes of others: `python -m tests.security.fuzz COUNT`.
 
-Its readers: the decoders of the wire, what a sensor publishes, syslog and its headers, log files, serial
-lines, a spool that is opened, publishes that ingest takes, requests to pages and to the device listener, and
-what apps that share a sensor say. Guarantees: input `n` of a reader is the same in every run, but for what it
-says of the state that ingest was in. A reader passes if nothing but its own errors came out, if no byte of
-what it cuts up is missing, and if memory did not grow by more than 64 MiB from when it was warm.
+Its readers: the decoders of the wire, what a sensor publishes, syslog and its headers, texts, files of CSV
+and JSON lines, log files, serial lines, a spool that is opened, publishes that ingest takes, requests to
+pages and to the device listener, and what apps that share a sensor say. Guarantees: input `n` of a reader is
+the same in every run, but for what it says of the state that ingest was in. A reader passes if nothing but
+its own errors came out, if no byte of what it cuts up is missing, and if memory did not grow by more than
+64 MiB from when it was warm.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from geartrain_devices.syslog_frames import Stream
 from geartrain_devices.syslog_messages import parse
 from geartrain_devices.tail_files import TailFiles
 from tests.security.fuzz_devices import device_requests
+from tests.security.fuzz_files import csv_files, json_files, texts
 from tests.security.fuzz_ingest import publishes
 from tests.security.fuzz_page import requests
 from tests.security.fuzz_sharing import sharing
@@ -268,6 +270,9 @@ READERS: dict[str, Callable[[range], Outcome]] = {
     "syslog_headers": syslog_headers,
     "serial": serial,
     "tail": tail,
+    "texts": texts,
+    "csv_files": csv_files,
+    "json_files": json_files,
     "spool": spool,
     "publishes": publishes,
     "requests": requests,
