@@ -23,11 +23,13 @@ from geartrain.adapters.system import SystemClock
 from geartrain.declarations.options import Count, Port, Positive
 from geartrain.errors import SourceError
 from geartrain.ports import Clock
+from geartrain.schema import RowCodec
 from geartrain.schema.derive import field_names, is_record_type
 from geartrain.source import Source, Split
 from geartrain_devices.json_fields import JsonFields
 from geartrain_devices.json_values import ValueOptions
-from geartrain_devices.modbus_registers import Layout, Span, parse_register
+from geartrain_devices.live import NOT_A_RECORD
+from geartrain_devices.modbus_registers import Layout, RegisterError, Span, parse_register
 from geartrain_devices.sharing import ExclusiveSplit
 
 if TYPE_CHECKING:
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _LOG = logging.getLogger("geartrain.devices")
 
+UNREACHABLE, NO_ANSWER = "unreachable", "no_answer"
+EXCEPTION, WRONG_ANSWER = "modbus_exception", "wrong_answer"
+"""Codes of rejects."""
 _PAUSE_S, _PAUSE_S_MAX = 1.0, 60.0
 _FUNCTIONS: Mapping[str, int] = {"coil": 1, "discrete": 2, "holding": 3, "input": 4}
 _MEANINGS: Mapping[int, str] = {
@@ -53,7 +58,7 @@ _MEANINGS: Mapping[int, str] = {
 }
 
 Units = Annotated[
-    list[Annotated[int, msgspec.Meta(ge=1, le=255)]], msgspec.Meta(min_length=1, max_length=247)
+    list[Annotated[int, msgspec.Meta(ge=0, le=255)]], msgspec.Meta(min_length=1, max_length=256)
 ]
 """Addresses of devices on one line."""
 
@@ -105,11 +110,22 @@ class _Modbus(Source[T]):
             ) from None
         if not self.registers:
             raise SourceError(f'{where} reads nothing: set registers = {{FIELD = "holding 100 float32"}}')
+        if self.is_serial and 0 in self.units:
+            raise SourceError(
+                f"{where}: units: 0 is the broadcast of a serial line, which no device answers: name the "
+                "devices, from 1 to 247"
+            )
         found = {n: parse_register(f"{where}: registers.{n}", text) for n, text in self.registers.items()}
         names = field_names(out) if is_record_type(out) else ("value",)
         if unknown := sorted(set(found) - set(names)):
             raise SourceError(f"{where}: there is no field {unknown[0]!r}; its fields: {', '.join(names)}")
         fields = JsonFields(where, out, "", ValueOptions(nan=self.nan), {})
+        for name, one in zip(names, RowCodec(out).schema.fields, strict=True):
+            if name in found and found[name].nones and not one.optional:
+                raise SourceError(
+                    f"{where}: registers.{name} = {self.registers[name]!r} may be None, which the field does "
+                    f"not take: declare it as {name}: float | None, or int | None"
+                )
         poll = _Poll(where, self.line(), self.client, Layout(found), fields, self.clock())
         silence_s = self.timeout_s if self.is_serial else None
         listen = partial(poll.listen, self.units, self.every_s, silence_s)
@@ -123,7 +139,8 @@ class ModbusTcp(_Modbus[T]):
     Args:
         host: of the device, or of the gateway of a line.
         port: of the device or gateway.
-        units: the addresses of the devices there; each gives a record a turn. A field `unit` says which.
+        units: the addresses of the devices there; each gives a record a turn. A field `unit` says which. 0 or
+            255 is usual for a device that is no gateway.
         registers: what stands where, by field, such as `holding 100 float32`.
         every_s: how long from one turn to the next, seconds.
         timeout_s: how long to wait for an answer, seconds.
@@ -211,14 +228,15 @@ class _Turn(msgspec.Struct, frozen=True):
     problem: str = ""
     unit: int = 0
     time_us: int = 0
+    code: str = NOT_A_RECORD
 
 
 class _BadAnswerError(Exception):
-    """A unit has answered with something else than its registers; raw: what it said."""
+    """A unit has answered with something else than its registers; raw: what it said; code: of the reject."""
 
-    def __init__(self, problem: str, raw: bytes = b"") -> None:
+    def __init__(self, problem: str, code: str, raw: bytes = b"") -> None:
         super().__init__(problem)
-        self.raw = raw
+        self.raw, self.code = raw, code
 
 
 class _SilentError(_BadAnswerError):
@@ -272,7 +290,7 @@ class _Poll:
         try:
             raw = b"".join([await self._ask(client, unit, span) for span in self._layout.spans])
         except _BadAnswerError as error:
-            hear(_Turn(error.raw, f"unit {unit}: {error}"))
+            hear(_Turn(error.raw, f"unit {unit}: {error}", code=error.code))
             failed = self._failed[unit] = self._failed.get(unit, 0) + 1
             wait_s = min(every_s * 2 ** min(failed, 16), max(_PAUSE_S_MAX, every_s))
             self._due_s[unit] = self._clock.monotonic_s() + wait_s - every_s / 2
@@ -294,7 +312,13 @@ class _Poll:
                 break
             client.close()
             if pause_s == _PAUSE_S:  # once for each time that it is away
-                hear(_Turn(b"", "it cannot be reached"))
+                hear(
+                    _Turn(
+                        b"",
+                        "it cannot be reached: see its address, its power and the way there",
+                        code=UNREACHABLE,
+                    )
+                )
             _LOG.warning("%s: %s cannot be reached; again in %.0f s", self._where, self._line, pause_s)
             await self._clock.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
@@ -323,17 +347,17 @@ class _Poll:
         try:
             answer: Any = await ask(span.address, count=span.count, device_id=unit)
         except (ModbusException, OSError):
-            raise _SilentError(f"{asked}: no answer") from None
+            raise _SilentError(f"{asked}: no answer", NO_ANSWER) from None
         function = _FUNCTIONS[span.table]
         if answer.function_code == function | 0x80:
             code = answer.exception_code
             meaning = _MEANINGS.get(code, "unknown to the standard")
             raise _BadAnswerError(
-                f"{asked}: exception {code}, {meaning}", bytes([function | 0x80, code & 0xFF])
+                f"{asked}: exception {code}, {meaning}", EXCEPTION, bytes([function | 0x80, code & 0xFF])
             )
         found = answer.bits if span.table in ("coil", "discrete") else answer.registers
         if answer.function_code != function or len(found) < span.count:
-            raise _SilentError(f"{asked}: the answer is one to another question")
+            raise _SilentError(f"{asked}: the answer is one to another question", WRONG_ANSWER)
         width = span.size // span.count
         return b"".join(int(one).to_bytes(width, "big") for one in found[: span.count])
 
@@ -352,8 +376,9 @@ class _Poll:
     def record(self, turn: _Turn) -> tuple[int, Any]:
         """The event time and the record of a turn; raises `ValueError`."""
         if turn.problem:
-            raise ValueError(f"{self._line}: {turn.problem}")
+            raise RegisterError(f"{self._line}: {turn.problem}", turn.code)
         try:
             return turn.time_us, self._fields.pick({"unit": turn.unit, **self._layout.values(turn.raw)})[1]
         except ValueError as error:
-            raise ValueError(f"{self._line}, unit {turn.unit}: {error}") from None
+            code = str(getattr(error, "code", NOT_A_RECORD))
+            raise RegisterError(f"{self._line}, unit {turn.unit}: {error}", code) from None

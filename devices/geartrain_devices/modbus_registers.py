@@ -16,6 +16,7 @@ from itertools import groupby
 import msgspec
 
 from geartrain.errors import SourceError
+from geartrain_devices.text_bytes import NotTextError, check_encoding, decode_text
 
 REGISTERS_MAX, BITS_MAX = 125, 2_000
 """What one request may ask for."""
@@ -32,12 +33,21 @@ _TYPES: Mapping[str, str] = {
     "float32": "f",
     "float64": "d",
 }
+_ORDERS: Mapping[str, tuple[bool, bool]] = {
+    # By name: whether the lowest register comes first, and whether the low byte of a register does.
+    **dict.fromkeys(("ab", "abcd", "abcdefgh"), (False, False)),
+    **dict.fromkeys(("cdab", "ghefcdab"), (True, False)),
+    **dict.fromkeys(("ba", "badc", "badcfehg"), (False, True)),
+    **dict.fromkeys(("dcba", "hgfedcba"), (True, True)),
+}
+_ENDS = {"big": False, "little": True}
+_OPTIONS = ("scale", "order", "words", "bytes", "none", "encoding")
 _FORM = (
-    'such as "holding 100 float32", "input 7 int16 scale 0.1", "holding 2 uint32 words little", '
-    '"holding 9 bit 3", "holding 20 text 8" or "coil 4"'
+    'such as "holding 100 float32", "input 7 int16 scale 0.1", "holding 2 uint32 order cdab", '
+    '"holding 4 int16 none 0x8000", "holding 9 bit 3", "holding 20 text 8" or "coil 4"'
 )
 
-Value = int | float | bool | str
+Value = int | float | bool | str | None
 
 
 class Register(msgspec.Struct, frozen=True):
@@ -51,6 +61,9 @@ class Register(msgspec.Struct, frozen=True):
         bit: which bit of a register, 0 the lowest.
         scale: what a number is multiplied with.
         is_little: whether the lowest register comes first.
+        is_swapped: whether the low byte of each register comes first.
+        nones: what stands for no value: the bytes of a number, highest first.
+        encoding: of a text, empty for UTF-8.
     """
 
     table: str
@@ -60,17 +73,26 @@ class Register(msgspec.Struct, frozen=True):
     bit: int = 0
     scale: Decimal | None = None
     is_little: bool = False
+    is_swapped: bool = False
+    nones: frozenset[bytes] = frozenset()
+    encoding: str = ""
 
     def value(self, raw: bytes) -> Value:
-        """The value of its bytes: two a register, high byte first, or one a bit."""
+        """The value of its bytes: two a register as they came, or one a bit; None where they stand for none.
+        Raises `ValueError` for a text that is none.
+        """
         if self.table in _BITS:
             return bool(raw[0])
+        if self.is_swapped:
+            raw = b"".join(raw[at : at + 2][::-1] for at in range(0, len(raw), 2))
         if self.is_little:
             raw = b"".join(raw[at : at + 2] for at in range(len(raw) - 2, -1, -2))
         if self.kind == "bit":
             return bool(int.from_bytes(raw, "big") >> self.bit & 1)
         if self.kind == "text":
-            return raw.rstrip(b"\0 ").decode("ascii")
+            return decode_text(raw.partition(b"\0")[0].rstrip(b" "), self.encoding)
+        if raw in self.nones:
+            return None
         (found,) = struct.unpack(f">{_TYPES[self.kind]}", raw)
         return found if self.scale is None else _scaled(found, self.scale)
 
@@ -80,6 +102,14 @@ def _scaled(found: float, scale: Decimal) -> float:
         return found
     scaled = Decimal(found) * scale
     return int(scaled) if isinstance(found, int) and scale == scale.to_integral_value() else float(scaled)
+
+
+class RegisterError(ValueError):
+    """Bytes that are no value of a field: one sentence, and a code for `Reject.code`."""
+
+    def __init__(self, text: str, code: str) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -118,8 +148,13 @@ class Layout:
         begin = start + (one.address - span.address) * width
         try:
             return one.value(raw[begin : begin + one.count * width])
-        except UnicodeDecodeError:
-            raise ValueError(f"field {name}: its text is not ASCII") from None
+        except NotTextError as error:
+            raise RegisterError(
+                f"field {name}: its text {raw[begin : begin + one.count * width]!r} is not "
+                f"{one.encoding or 'UTF-8'}: write the encoding behind it, as in "
+                f"text {one.count} encoding cp1252",
+                error.code,
+            ) from None
 
 
 def _holds(span: Span, one: Register) -> bool:
@@ -148,8 +183,8 @@ def parse_register(where: str, text: str) -> Register:
     """A register as it is written, such as `holding 100 float32 scale 0.1`; raises `SourceError`."""
     try:
         return _parse(text.split())
-    except (ValueError, IndexError, InvalidOperation) as error:
-        why = f" ({error})" if type(error) is ValueError else ""
+    except (ValueError, IndexError, InvalidOperation, SourceError) as error:
+        why = f" ({error})" if type(error) in (ValueError, SourceError) else ""
         raise SourceError(f"{where} = {text!r} is no register{why}: write it {_FORM}") from None
 
 
@@ -169,15 +204,52 @@ def _parse(words: list[str]) -> Register:
         bit, rest = _whole(rest[0], 15), rest[1:]
     elif kind == "text":
         count, rest = _whole(rest[0], REGISTERS_MAX), rest[1:]
-    said = dict(zip(rest[::2], rest[1::2], strict=True))
-    if unknown := set(said) - {"scale", "words"}:
-        raise ValueError(f"{min(unknown)} is neither scale nor words")
-    if count < 1 or address + count > 65_536 or said.get("words", "big") not in ("big", "little"):
-        raise ValueError("it ends behind 65535, or words is neither big nor little")
+    pairs = list(zip(rest[::2], rest[1::2], strict=True))
+    said = dict(pairs)
+    if unknown := set(said) - set(_OPTIONS):
+        raise ValueError(f"{min(unknown)} is none of {', '.join(_OPTIONS)}")
+    if doubled := [name for name in said if name != "none" and [one for one, _ in pairs].count(name) > 1]:
+        raise ValueError(f"{doubled[0]} stands twice")
+    if count < 1 or address + count > 65_536:
+        raise ValueError("it ends behind 65535")
     scale = Decimal(said["scale"]) if "scale" in said else None
     if scale is not None and (kind not in _TYPES or not scale.is_finite()):
         raise ValueError("scale is a number, and of numbers")
-    return Register(table, address, count, kind, bit, scale, said.get("words") == "little")
+    is_little, is_swapped = _order(said, 2 * count if kind in _TYPES else 0)
+    nones = frozenset(_none(kind, count, text) for name, text in pairs if name == "none")
+    encoding = said.get("encoding", "")
+    if encoding and kind != "text":
+        raise ValueError("encoding is of texts")
+    check_encoding("it", encoding)
+    return Register(table, address, count, kind, bit, scale, is_little, is_swapped, nones, encoding)
+
+
+def _order(said: Mapping[str, str], size: int) -> tuple[bool, bool]:
+    """Whether the lowest register comes first, and the low byte of each; size: bytes of a number, else 0."""
+    if "order" in said:
+        name = said["order"].lower()
+        if "words" in said or "bytes" in said:
+            raise ValueError("order says what words and bytes say: leave these out")
+        if name not in _ORDERS or (size in (2, 4, 8) and len(name) not in (size, 4)):
+            raise ValueError(f"order {said['order']} is none of abcd, cdab, badc, dcba")
+        return _ORDERS[name]
+    for one in ("words", "bytes"):
+        if said.get(one, "big") not in _ENDS:
+            raise ValueError(f"{one} is neither big nor little")
+    return _ENDS[said.get("words", "big")], _ENDS[said.get("bytes", "big")]
+
+
+def _none(kind: str, count: int, text: str) -> bytes:
+    """The bytes of what stands for no value: 0x8000 as the bytes are, -1 as the number, before its scale."""
+    if kind not in _TYPES:
+        raise ValueError("none is of numbers")
+    try:
+        if text.lower().startswith("0x"):
+            return int(text, 16).to_bytes(2 * count, "big")
+        number = float(text) if kind.startswith("float") else int(text)
+        return struct.pack(f">{_TYPES[kind]}", number)
+    except (ValueError, OverflowError, struct.error):
+        raise ValueError(f"none {text} is no {kind}: write 0x8000, or -32768") from None
 
 
 def _whole(text: str, most: int) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import os
 import random
+import re
 import struct
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from geartrain.errors import SourceError
 from geartrain_cloud.broker.ready import free_port
 from geartrain_devices.live import LiveBufferSplit
 from geartrain_devices.modbus import ModbusRtu, ModbusTcp
-from geartrain_devices.modbus_registers import Layout, Span, parse_register
+from geartrain_devices.modbus_registers import Layout, RegisterError, Span, parse_register
 from geartrain_devices.sharing import ExclusiveSplit
 from tests.devices.agent_process import AgentProcess
 from tests.devices.lines_flow import Power
@@ -38,6 +40,11 @@ class Drive(Record):
     has_fault: bool
     name: str
     note: str = "none"
+
+
+class Speed(Record):
+    unit: int
+    speed: int
 
 
 REGISTERS = {
@@ -71,7 +78,7 @@ def drive(unit: int, speed: int, action: Any = None) -> SimDevice:
 
 
 def expected(unit: int, speed: int) -> Drive:
-    return Drive(unit, speed, speed / 8, 70_000 + unit, True, True, "ab\0c")
+    return Drive(unit, speed, speed / 8, 70_000 + unit, True, True, "ab")
 
 
 class Found:
@@ -102,7 +109,7 @@ def ask(
     kind: type[Any] = Drive,
 ) -> Found:
     async def run() -> Found:
-        (split,) = source.open("d1", "drives", Drive)
+        (split,) = source.open("d1", "drives", kind)
         assert isinstance(split, LiveBufferSplit)
         found = Found(split)
         try:
@@ -342,6 +349,14 @@ def test_two_apps_have_the_turns_of_one_line(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+ORDERS = {
+    (False, False): ("", " words big", " bytes big", " order abcd"),
+    (True, False): (" words little", " order cdab"),
+    (False, True): (" bytes little", " order BADC", " words big bytes little"),
+    (True, True): (" order dcba", " words little bytes little"),
+}
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_values_are_those_that_struct_has_put_there(seed: int) -> None:
     choose, registers, wanted, memory = random.Random(seed), {}, {}, bytearray(2 * 2_000)
@@ -357,10 +372,10 @@ def test_values_are_those_that_struct_has_put_there(seed: int) -> None:
             if formats[kind] not in "fd"
             else struct.pack(">" + formats[kind], seed / 8)
         )
-        is_little = choose.random() < 0.5
-        placed = b"".join(reversed([raw[n : n + 2] for n in range(0, size, 2)])) if is_little else raw
-        memory[2 * address : 2 * address + size] = placed
-        order = choose.choice((" words little",)) if is_little else choose.choice(("", " words big"))
+        is_little, is_swapped = choose.random() < 0.5, choose.random() < 0.5
+        words = [raw[n : n + 2][::-1] if is_swapped else raw[n : n + 2] for n in range(0, size, 2)]
+        memory[2 * address : 2 * address + size] = b"".join(words[::-1] if is_little else words)
+        order = choose.choice(ORDERS[is_little, is_swapped])
         registers[f"f{number}"] = parse_register("r", f"holding {address} {kind}{order}")
         wanted[f"f{number}"] = struct.unpack(">" + formats[kind], raw)[0]
         address += size // 2
@@ -384,6 +399,69 @@ def test_scales_are_exact_and_neighbours_are_read_together() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "raw", "value"),
+    [
+        ("float32", struct.pack(">f", 229.01), 229.01),
+        ("float32 order cdab", bytes.fromhex("028f4365"), 229.01),
+        ("float32 order badc", bytes.fromhex("65438f02"), 229.01),
+        ("float32 order dcba", bytes.fromhex("8f026543"), 229.01),
+        ("int64 order GHEFCDAB", bytes.fromhex("0708050603040102"), 0x0102030405060708),
+        ("uint16 order ba", b"\x01\x02", 0x0201),
+        ("text 4", b"Pro3EM-1", "Pro3EM-1"),
+        ("text 4 order badc", b"rP3oME1-", "Pro3EM-1"),
+        ("text 4 bytes little", b"rP3oME1-", "Pro3EM-1"),
+        ("text 5", b"AB\0garbage", "AB"),
+        ("text 2", b"\0\0\0\0", ""),
+        ("text 2", b"a b ", "a b"),
+        ("text 2 encoding latin-1", b"20\xb0C", "20°C"),
+        ("int16 scale 0.1 none 0x8000", b"\x80\x00", None),
+        ("int16 scale 0.1 none 0x8000", b"\x7f\xff", 3276.7),
+        ("int16 none -32768 none 32767", b"\x7f\xff", None),
+        ("uint32 order cdab none 0xfffffffe", b"\xff\xfe\xff\xff", None),
+        ("float32 none 0x7fc00000", bytes.fromhex("7fc00000"), None),
+        ("float32 none -999.5", struct.pack(">f", -999.5), None),
+        ("bit 3 bytes little", b"\x08\x00", True),
+    ],
+)
+def test_each_form_of_a_register_is_read(text: str, raw: bytes, value: Any) -> None:
+    layout = Layout({"f": parse_register("r", f"holding 7 {text}")})
+    found = layout.values(raw)["f"]
+    assert found == (pytest.approx(value, rel=1e-7) if isinstance(value, float) else value)
+    assert type(found) is type(value)
+
+
+def test_a_text_of_another_encoding_says_so() -> None:
+    layout = Layout({"name": parse_register("r", "holding 7 text 2")})
+    with pytest.raises(
+        RegisterError, match=r"field name: .*write the encoding behind it, as in text 2 enc"
+    ) as said:
+        layout.values(b"20\xb0C")
+    assert said.value.code == "not_utf8"
+
+
+def test_unit_0_is_asked_over_tcp() -> None:
+    source = ModbusTcp[Drive](
+        host="127.0.0.1", port=free_port(), units=[0], registers={"speed": "holding 500"}, every_s=0.05
+    )
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A server that pymodbus' own is not: it answers unit 0, as many devices without a gateway do."""
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                asked = await reader.readexactly(12)
+                count = int.from_bytes(asked[10:12], "big")
+                body = bytes([asked[7], 2 * count]) + b"\0\7" * count
+                writer.write(asked[:4] + (len(body) + 1).to_bytes(2, "big") + asked[6:7] + body)
+
+    async def story(found: Found) -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", source.port)
+        await found.until(lambda: bool(found.values))
+        server.close()
+
+    assert ask(source, story, Speed).values[0] == Speed(0, 7)
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("", "is no register: write it"),
@@ -396,7 +474,17 @@ def test_scales_are_exact_and_neighbours_are_read_together() -> None:
         ("holding 65535 float32", "it ends behind 65535"),
         ("holding 1 int16 scale x", "is no register: write it"),
         ("holding 1 text 4 scale 2", "scale is a number, and of numbers"),
-        ("holding 1 int16 times 2", "times is neither scale nor words"),
+        ("holding 1 float32 order abdc", "order abdc is none of abcd, cdab, badc, dcba"),
+        ("holding 1 float32 order abcd words big", "order says what words and bytes say"),
+        ("holding 1 float32 order abcdefgh", "order abcdefgh is none of"),
+        ("holding 1 float32 bytes middle", "bytes is neither big nor little"),
+        ("holding 1 int16 none 0x18000", "none 0x18000 is no int16: write 0x8000, or -32768"),
+        ("holding 1 uint16 none -1", "none -1 is no uint16"),
+        ("holding 1 text 2 none 0x8000", "none is of numbers"),
+        ("holding 1 int16 encoding latin-1", "encoding is of texts"),
+        ("holding 1 text 2 encoding klingon", "encoding = 'klingon' cannot be read"),
+        ("holding 1 int16 scale 2 scale 3", "scale stands twice"),
+        ("holding 1 int16 times 2", "times is none of scale, order, words, bytes, none, encoding"),
     ],
 )
 def test_a_register_that_is_written_wrong_is_one_sentence(text: str, said: str) -> None:
@@ -411,6 +499,14 @@ def test_other_mistakes_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
         (ModbusTcp[Drive](host="h"), "reads nothing: set registers"),
         (ModbusTcp[Drive](host="h", registers={"x": "coil 1"}), "there is no field 'x'"),
         (ModbusRtu[Drive](registers=REGISTERS), "has no port"),
+        (
+            ModbusRtu[Drive](port="p", units=[1, 0], registers=REGISTERS),
+            "0 is the broadcast of a serial line",
+        ),
+        (
+            ModbusTcp[Drive](host="h", registers={"speed": "holding 0 int16 none 0x8000"}),
+            "may be None, which the field does not take: declare it as speed: float | None",
+        ),
     ):
         with pytest.raises(SourceError, match=said):
             source.open("d1", "s", Drive)
@@ -438,3 +534,16 @@ def test_an_agent_asks_a_device(tmp_path: Path) -> None:
 
     agent.run(story)
     assert set(agent.records()) == {Power(1, 12.5)}
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "sources" / "modbus.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| `([0-9a-f ]+)` \| `(holding .*?)` \| `(.*?)` \|$", re.MULTILINE)
+
+
+def test_each_row_of_the_page_is_read_as_it_says() -> None:
+    rows = ROW.findall(PAGE)
+    assert len(rows) >= 14
+    for sent, written, said in rows:
+        value = ast.literal_eval(said)
+        found = Layout({"f": parse_register("r", written)}).values(bytes.fromhex(sent))["f"]
+        assert found == (pytest.approx(value, rel=1e-7) if isinstance(value, float) else value), written
