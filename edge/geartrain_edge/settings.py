@@ -84,7 +84,8 @@ FREE_FLOOR_BYTES = 50_000_000
 class AgentSettings(msgspec.Struct, frozen=True):
     """How an agent works.
 
-    device: its name; spool_bytes_max, policy: the spool's cap and what happens there; downsample_keep,
+    device: its name; spool_bytes_max, policy: the spool's cap and what happens there, None for what the
+    sources allow: `block` where all can wait, else `drop_oldest`; downsample_keep,
     downsample_above: every n-th row is kept while the spool holds more than that part of its cap;
     records_max, interval_ms: a commit is made after so many records (fewer where they are large), or so long
     after its first, or at once when the sources are idle; linger_ms: sources that give a few rows at a time
@@ -112,7 +113,7 @@ class AgentSettings(msgspec.Struct, frozen=True):
     stop_ms: int = 5_000
     uplink: UplinkSettings = msgspec.field(default_factory=UplinkSettings)
     limits: Limits = LIMITS
-    policy: Policy = Policy.BLOCK
+    policy: Policy | None = Policy.BLOCK
     downsample_keep: int = 10
     downsample_above: float = 0.8
     urgent: bool = False

@@ -41,7 +41,7 @@ def mistake(tmp_path: Path, text: str) -> str:
 
 def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
     found = config(tmp_path, GOOD)
-    assert found.settings == AgentSettings("device-1")
+    assert found.settings == AgentSettings("device-1", policy=None)
     assert (found.broker.host, found.broker.port, found.cut) == ("127.0.0.1", 1883, "auto")
     assert found.spool_file == tmp_path / "state/device-1/spool.sqlite"
     assert found.status_file == tmp_path / "state/device-1/status.json"
@@ -101,13 +101,9 @@ others = true
     found = config(tmp_path, text)
     uplink = replace(UplinkSettings(3, 4, 5, 6, 7, 8, 9, 3, 3_600, 10, 14, 11, 12), bytes_per_s_max=13)
     assert found.settings == AgentSettings(
-        "device-1",
-        1_000_000,
-        10,
-        20,
-        0,
-        1_000,
+        *("device-1", 1_000_000, 10, 20, 0, 1_000),
         idle_ms_max=13,
+        policy=None,
         claim_ms=14,
         free_floor_bytes=20_000_000,
         uplink=uplink,

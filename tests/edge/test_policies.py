@@ -12,12 +12,17 @@ from typing import ClassVar
 import pytest
 from msgspec.structs import replace
 
+from geartrain import Flow, Table
 from geartrain.errors import ConfigError
+from geartrain.planning import make_plan
 from geartrain.records.event_time import END_OF_TIME
-from geartrain.testing import TestingSource
+from geartrain.runtime.fragment import Fragment
+from geartrain.testing import FakeClock, TestingSource
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain_edge.settings import AgentSettings, Policy
-from geartrain_edge.spool.admission import DECLARED, check_policy
+from geartrain_edge.sources.intake import Intake
+from geartrain_edge.spool.admission import DECLARED, check_policy, settled_policy
+from geartrain_edge.spool.backlog import Counters
 from tests.edge.agents import SETTINGS, KilledError, MortalSpool, agent_of, run, until
 from tests.edge.flows import Reading, Row, expected, items, plan_of
 from tests.edge.network import MemoryNet, NaiveIngest, Troubles
@@ -263,3 +268,25 @@ def test_a_source_that_cannot_wait_needs_another_policy_than_block() -> None:
     for policy in DROPPING:
         check_policy(plan, policy)
     check_policy(PLAN, Policy.BLOCK)
+    check_policy(plan, None)
+    assert (settled_policy(plan, None), settled_policy(PLAN, None)) == (Policy.DROP_OLDEST, Policy.BLOCK)
+    assert settled_policy(plan, Policy.DROP_NEWEST) is Policy.DROP_NEWEST
+
+
+def test_sources_that_can_wait_leave_room_to_those_that_cannot() -> None:
+    flow = Flow("fleet")
+    for step, kind in (("sensor", Sensor), ("file", TestingSource)):
+        items = [(number, Reading(step, float(number))) for number in range(3)]
+        flow.source(step, kind(items=items), out=Reading).sink(f"{step}_out", Table(step))
+    plan = make_plan(flow.graph(), "edge")
+    intake, counters = Intake(plan, "d1", 10, 10, FakeClock()), Counters({})
+    fragment = Fragment(plan.graph, plan.edge)
+    intake.restore({})
+
+    async def read() -> int:
+        return await intake.read(fragment, counters, 100)
+
+    intake.spares_room = True
+    assert asyncio.run(read()) == 3
+    intake.spares_room = False
+    assert asyncio.run(read()) == 3

@@ -34,6 +34,7 @@ from geartrain_edge.errors import AlarmError
 from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_edge.sources.intake import Intake
 from geartrain_edge.sources.secrets import Secrets, SecretStore
+from geartrain_edge.spool.admission import settled_policy
 from geartrain_edge.spool.disk_floor import Room, Unlimited
 from geartrain_edge.spool.sealing import Positions
 from geartrain_edge.uplink.priority import Priority
@@ -48,6 +49,8 @@ _IDLE_S_MIN = 0.001
 _DISK_LOOK_S = 1.0
 _CLAIM_LOOK_S = 0.5
 _FEW_ROWS = 32
+_SPARED = 0.8
+"""So full is a spool when sources that can wait leave what is left of its room to those that cannot."""
 """A read that gives less may be of a source that waits for its next records itself."""
 
 
@@ -76,7 +79,10 @@ class Agent:
         its disk leaves the spool; `boots`: None where the wall clock is always right; `answers`: whether it
         tells who asks what its steps keep; `secrets`: for sources that ask for some, None where none is had.
         """
-        self._settings, self._plan = settings, plan
+        # Where nobody chose, sources that can wait do so for the sake of those that cannot.
+        self._spares_room = settings.policy is None
+        self._settings = settings = replace(settings, policy=settled_policy(plan, settings.policy))
+        self._plan = plan
         self._revision, self._room, self._boots = revision, room or Unlimited(), boots
         self._answers = answers
         self._secrets = None if secrets is None else Secrets(secrets, clock)
@@ -398,6 +404,7 @@ class Agent:
         if down is not None and (not down.has_room or (came_down and clock.monotonic_s() >= durable_s)):
             return 0  # committed at once; while the sinks have no room, nothing more is read
         while rows < session.batch_size.records and not self._is_ending():
+            session.intake.spares_room = self._spares_room and session.backlog.is_full(_SPARED)
             came = await session.intake.read(
                 session.fragment, session.counters, session.batch_size.records - rows
             )

@@ -47,7 +47,7 @@ class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Spool(_Section, frozen=True):
     bytes_max: Positive = _DEFAULT.spool_bytes_max
-    policy: Policy = _DEFAULT.policy
+    policy: Policy | None = None
     downsample_keep: Annotated[int, msgspec.Meta(ge=2, le=1_000_000)] = _DEFAULT.downsample_keep
     downsample_above: Annotated[float, msgspec.Meta(ge=0, le=1)] = _DEFAULT.downsample_above
     free_floor: str = "50MB"

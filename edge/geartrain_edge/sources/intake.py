@@ -97,6 +97,8 @@ class Intake:
         self.notes = Notes()
         self.is_reading = True
         """Whether sources are read; else only what was read before goes on."""
+        self.spares_room = False
+        """Whether only sources are read that cannot wait."""
         self._feeds: list[_Feed] = []
         self._first = 0
         self._positions: dict[tuple[str, str], SplitProgress] = {}
@@ -201,7 +203,8 @@ class Intake:
         """One read of each split that goes on, in turn, of `limit` rows in all; returns how many came."""
         rows, first = 0, self._first
         for number, feed in enumerate(self._feeds[first:] + self._feeds[:first], first):
-            if feed.held or feed.tracker.progress.ended:
+            waits = self.spares_room and feed.reader.pausable
+            if feed.held or waits or feed.tracker.progress.ended:
                 continue
             if rows >= limit:  # the next read goes on from here, so that each has its turn
                 self._first = number % len(self._feeds)

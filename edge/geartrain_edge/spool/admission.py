@@ -124,12 +124,29 @@ class Admission:
         return {DECLARED: stored}
 
 
-def check_policy(plan: Plan, policy: Policy) -> None:
-    """Raise `ConfigError` where sources have to wait for room and one of them cannot."""
-    for step in plan.graph.sources():
-        waits = not isinstance(step.operator, SourceOperator) or step.operator.source.pausable
-        if policy is Policy.BLOCK and not waits:
-            raise ConfigError(
-                f"spool.policy: source {step.id} cannot wait while the spool is full, as 'block' asks: "
-                "choose 'drop_oldest', 'drop_newest' or 'downsample'"
-            )
+def check_policy(plan: Plan, policy: Policy | None) -> None:
+    """Raise `ConfigError` where the user has sources wait for room and one of them cannot."""
+    restless = sources_that_cannot_wait(plan)
+    if policy is Policy.BLOCK and restless:
+        raise ConfigError(
+            f"spool.policy: source {restless[0]} cannot wait while the spool is full, as 'block' asks: leave "
+            "spool.policy out, or choose 'drop_oldest', 'drop_newest' or 'downsample'"
+        )
+
+
+def settled_policy(plan: Plan, policy: Policy | None) -> Policy:
+    """The policy that the user chose, or the one that the sources allow."""
+    if policy is not None:
+        return policy
+    return Policy.DROP_OLDEST if sources_that_cannot_wait(plan) else Policy.BLOCK
+
+
+def sources_that_cannot_wait(plan: Plan) -> list[str]:
+    """The sources that lose what nobody reads, as a sensor does."""
+    return [
+        step.id
+        for step in plan.graph.sources()
+        if isinstance(step.operator, SourceOperator)
+        and step.operator.enabled
+        and not step.operator.source.pausable
+    ]

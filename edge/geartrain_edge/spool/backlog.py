@@ -49,9 +49,9 @@ class Backlog:
         finally:
             self.room_wanted.clear()
 
-    def is_full(self) -> bool:
-        """Whether it holds as much as it may."""
-        return self.bytes >= self.bytes_max
+    def is_full(self, part: float = 1.0) -> bool:
+        """Whether it holds that part of what it may."""
+        return self.bytes >= part * self.bytes_max
 
     def committed(self, batches: Sequence[SpooledBatch]) -> None:
         """Note batches that a durable commit has put into the spool."""
