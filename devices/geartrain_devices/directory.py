@@ -73,9 +73,7 @@ class WatchedDirectory(Source[T]):
         if not self.pattern or "/" in self.pattern:
             raise SourceError(f"source {step}: pattern = {self.pattern!r} must be of names, such as *.csv")
         complete = CompleteFiles(f"source {step}", Path(self.path), self.settle_ms, self.monotonic_s)
-        split = _DirectorySplit(
-            f"source {step}", f"{device}/{step}", Path(self.path), self.pattern, self.last, complete
-        )
+        split = _DirectorySplit(f"source {step}", device, Path(self.path), self.pattern, self.last, complete)
         split.out_of_orderness_us = self.out_of_orderness_ms * 1_000
         split.reader = self.reader(step, out)
         return [split]

@@ -138,8 +138,7 @@ class FileReplay(Source[T]):
         """The one split of a device; raises `SourceError` for an option that cannot be."""
         if self.out_of_orderness_ms < 0:
             raise SourceError(f"source {step}: out_of_orderness_ms = {self.out_of_orderness_ms} is negative")
-        source, name = f"source {step}", f"{device}/{step}"
-        split = ReplaySplit(source, name, rows, speed_of(step, self.speed), self.monotonic_s)
+        split = ReplaySplit(f"source {step}", device, rows, speed_of(step, self.speed), self.monotonic_s)
         split.as_recorded = self.as_recorded
         split.out_of_orderness_us = self.out_of_orderness_ms * 1_000 if self.as_recorded else 0
         return split

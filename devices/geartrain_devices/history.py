@@ -113,7 +113,7 @@ class History(Source[T]):
 
     def _past(self, device: str, step: str, out: type[T]) -> Split:
         """The rows of all files as one split."""
-        name = f"{self.device or device}/{step}"
+        name = self.device or device
         if not self.files:
             return _Nothing(name)
         readers = [self._reader(path, step, out) for path in self.files]

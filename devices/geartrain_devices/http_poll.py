@@ -89,7 +89,7 @@ class HttpPoll(ValueOptions, Source[T]):
         bound_us = self.out_of_orderness_ms * 1_000
         keep = Path(self.keep) if self.keep else None
         asking = _Asking(f"source {step}", self.url, self.every_s, items, fields, keep)
-        return [LiveBufferSplit(f"{device}/{step}", asking.run, out_of_orderness_us=bound_us)]
+        return [LiveBufferSplit(device, step, asking.run, out_of_orderness_us=bound_us)]
 
 
 class _Asking:
@@ -111,7 +111,7 @@ class _Asking:
         """Push the records of every new answer until cancelled; raises `SourceError`."""
         place = None
         if self._keep is not None:
-            place = HttpPlace(self._where, split.name, self._url, self._keep)
+            place = HttpPlace(self._where, split.label, self._url, self._keep)
         try:
             last = NOTHING if place is None else place.at(split.began_at)
             number = split.began_at
@@ -119,7 +119,7 @@ class _Asking:
                 try:
                     answer = await asyncio.to_thread(_get, self._url, last)
                 except (OSError, HTTPException, ValueError) as error:
-                    _LOG.warning("source %s: %s does not answer: %s", split.name, self._url, error)
+                    _LOG.warning("source %s: %s does not answer: %s", split.label, self._url, error)
                 else:
                     if answer is not None:
                         last, raws = self._new(answer, last)

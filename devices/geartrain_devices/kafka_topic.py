@@ -117,7 +117,7 @@ class KafkaTopic(ValueOptions, Source[T]):
         splits = []
         for number in range(self.partitions):
             partition = _Partition(where, config, self.topic, number, self.partitions)
-            splits.append(_KafkaSplit(f"{device}/{step}/{number}", partition, fields, bound_us, clock))
+            splits.append(_KafkaSplit(device, step, partition, fields, bound_us, clock))
         return splits
 
 
@@ -198,9 +198,10 @@ class _KafkaSplit:
     live_clock = True
 
     def __init__(
-        self, name: str, partition: _Partition, fields: JsonFields, bound_us: int, clock: Clock
+        self, device: str, step: str, partition: _Partition, fields: JsonFields, bound_us: int, clock: Clock
     ) -> None:
-        self.name, self.out_of_orderness_us, self.is_behind = name, bound_us, True
+        self.name, self.label = f"{device}/{partition.number}", f"{device}/{step}/{partition.number}"
+        self.out_of_orderness_us, self.is_behind = bound_us, True
         self._partition, self._fields, self._clock = partition, fields, clock
         self._at = -1
         self._is_gone = False
@@ -250,7 +251,7 @@ class _KafkaSplit:
             self._again_s = now_s + _AGAIN_S
         if now_s >= self._warned_s + _WARN_S:
             self._warned_s = now_s
-            _LOG.warning("source %s: topic %s: %s", self.name, self._partition.topic, said)
+            _LOG.warning("source %s: topic %s: %s", self.label, self._partition.topic, said)
 
     def _take(self, taken: _Taken, message: Message) -> None:
         offset, raw = message.offset() or 0, message.value() or b""
@@ -265,7 +266,7 @@ class _KafkaSplit:
             time_us, value = self._fields.read(raw)
         except USER_ERRORS as error:  # the user's own constructor: the bytes are the dead letter
             problem = str(error) if isinstance(error, ValueError) else describe(error)
-            taken.rejects.append(Reject(offset, f"{self.name}: {problem}", raw, code=code_of(error)))
+            taken.rejects.append(Reject(offset, f"{self.label}: {problem}", raw, code=code_of(error)))
             return
         kind, time_ms = message.timestamp()
         of_kafka = now_us() if not kind else time_ms * 1_000
@@ -282,7 +283,7 @@ class _KafkaSplit:
                 f"{self._partition.topic} has no offset {self._at} yet, which was read up to: where the "
                 "topic was made anew, kill the app and submit it again"
             )
-        reason = f"{self.name}: offsets {self._at} to {first - 1} were deleted before they were read"
+        reason = f"{self.label}: offsets {self._at} to {first - 1} were deleted before they were read"
         _LOG.warning("records_deleted: %s", reason)
         if first > self._at:
             taken.rejects.append(Reject(first - 1, reason, b""))

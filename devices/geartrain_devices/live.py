@@ -71,14 +71,16 @@ class LiveBufferSplit:
 
     def __init__(
         self,
-        name: str,
+        device: str,
+        step: str,
         drive: Callable[[LiveBufferSplit], Awaitable[None]],
         *,
         out_of_orderness_us: int = 0,
         live_clock: bool = True,
     ) -> None:
         """drive: a coroutine that pushes until it is cancelled; it starts with the first read."""
-        self.name, self.out_of_orderness_us, self.live_clock = name, out_of_orderness_us, live_clock
+        self.name, self.label = device, f"{device}/{step}"
+        self.out_of_orderness_us, self.live_clock = out_of_orderness_us, live_clock
         self._drive = drive
         self._task: asyncio.Task[None] | None = None
         self._waiting: deque[_Waiting] = deque()
@@ -136,7 +138,7 @@ class LiveBufferSplit:
             code = (
                 str(getattr(error, "code", NOT_A_RECORD)) if isinstance(error, ValueError) else NOT_A_RECORD
             )
-            self._waiting.append(_Waiting(None, None, f"{self.name}: {problem}", raw, sender, code))
+            self._waiting.append(_Waiting(None, None, f"{self.label}: {problem}", raw, sender, code))
         self._hold(sender, 1, len(raw))
         return True
 
@@ -177,7 +179,7 @@ class LiveBufferSplit:
         self._drained.set()
         while self._lost and at - position < limit:
             why, count = self._lost.popitem()
-            rejects.append(Reject(at, f"{self.name}: {count} records were dropped here, {why}", b""))
+            rejects.append(Reject(at, f"{self.label}: {count} records were dropped here, {why}", b""))
             at += 1
         counts, self._counts = dict(self._counts), Counter()
         return Batch(values, times, numbers, at, rejects, counts=counts, notes=notes)

@@ -129,8 +129,12 @@ class _Modbus(Source[T]):
         poll = _Poll(where, self.line(), self.client, Layout(found), fields, self.clock())
         silence_s = self.timeout_s if self.is_serial else None
         listen = partial(poll.listen, self.units, self.every_s, silence_s)
-        name, bound_us = f"{device}/{step}", self.out_of_orderness_ms * 1_000
-        return [ExclusiveSplit(where, name, self, _Turn, listen, poll.record, out_of_orderness_us=bound_us)]
+        bound_us = self.out_of_orderness_ms * 1_000
+        return [
+            ExclusiveSplit(
+                where, device, step, self, _Turn, listen, poll.record, out_of_orderness_us=bound_us
+            )
+        ]
 
 
 class ModbusTcp(_Modbus[T]):

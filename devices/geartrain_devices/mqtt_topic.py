@@ -118,8 +118,7 @@ class MqttTopic(ValueOptions, Source[T]):
             keeps_id=bool(self.client_id),
         )
         bound_us = self.out_of_orderness_ms * 1_000
-        name = f"{device}/{step}"
-        return [TopicSplit(name, net, self.topic, payloads, self.retained, self.client_id, bound_us)]
+        return [TopicSplit(device, step, net, self.topic, payloads, self.retained, self.client_id, bound_us)]
 
 
 class TopicSplit(LiveBufferSplit):
@@ -127,7 +126,8 @@ class TopicSplit(LiveBufferSplit):
 
     def __init__(
         self,
-        name: str,
+        device: str,
+        step: str,
         net: Net,
         topic: str,
         payloads: Payloads,
@@ -136,7 +136,7 @@ class TopicSplit(LiveBufferSplit):
         out_of_orderness_us: int = 0,
     ) -> None:
         """own_id: what the user wants to connect with, empty for what `name_client` says."""
-        super().__init__(name, lambda _: self._listen(), out_of_orderness_us=out_of_orderness_us)
+        super().__init__(device, step, lambda _: self._listen(), out_of_orderness_us=out_of_orderness_us)
         self._net, self._topic, self._payloads, self._retained = net, topic, payloads, retained
         self._is_named = bool(own_id)
         self._last = LastPayloads()
@@ -167,7 +167,7 @@ class TopicSplit(LiveBufferSplit):
         if isinstance(error, TakenOverError):
             self.count(TAKEN_OVER)
         if news := self._connector.news(error):
-            _LOG.warning("source %s: %s", self.name, news)
+            _LOG.warning("source %s: %s", self.label, news)
 
     async def _session(self) -> None:
         async with self._net.connect(self._connector.client_id) as connection:

@@ -111,7 +111,7 @@ class PostgresQuery(ValueOptions, Source[T]):
         bound_us = self.out_of_orderness_ms * 1_000 + int(self.settle_s * 1_000_000)
         dsn = psycopg.conninfo.make_conninfo(self.dsn, password=str(self.password) or None)
         rows = _Rows(where, self.query, self.key, dsn, self.settle_s, self.timeout_s)
-        return [_QuerySplit(f"{device}/{step}", rows, fields, self.every_s, bound_us, self.clock())]
+        return [_QuerySplit(device, step, rows, fields, self.every_s, bound_us, self.clock())]
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -237,14 +237,16 @@ class _QuerySplit:
 
     def __init__(
         self,
-        name: str,
+        device: str,
+        step: str,
         rows: _Rows,
         fields: JsonFields,
         every_s: float,
         bound_us: int,
         clock: Clock,
     ) -> None:
-        self.name, self.out_of_orderness_us, self.is_behind = name, bound_us, True
+        self.name, self.label = device, f"{device}/{step}"
+        self.out_of_orderness_us, self.is_behind = bound_us, True
         self._rows, self._fields, self._every_s, self._clock = rows, fields, every_s, clock
         self._asked: asyncio.Task[list[_Row]] | None = None
         self._from, self._again_s, self._pause_s = 0, 0.0, _PAUSE_S
@@ -264,7 +266,7 @@ class _QuerySplit:
         try:
             found = asked.result()
         except OSError as error:  # a time that is over is one, too
-            _LOG.warning("source %s: the database does not answer: %s", self.name, str(error) or "timeout")
+            _LOG.warning("source %s: the database does not answer: %s", self.label, str(error) or "timeout")
             self._again_s, self._pause_s = now_s + self._pause_s, min(2 * self._pause_s, _PAUSE_S_MAX)
             return Batch([], [], [], position)
         self._pause_s = _PAUSE_S
@@ -284,7 +286,7 @@ class _QuerySplit:
                 time_us, value = self._fields.read(row.raw)
             except USER_ERRORS as error:  # the user's own constructor: the row is the dead letter
                 problem = str(error) if isinstance(error, ValueError) else describe(error)
-                rejects.append(Reject(row.number, f"{self.name}: {problem}", row.raw, code=code_of(error)))
+                rejects.append(Reject(row.number, f"{self.label}: {problem}", row.raw, code=code_of(error)))
                 continue
             values.append(value)
             times.append(now_us() if time_us is None else time_us)

@@ -107,9 +107,9 @@ class SerialLines(LineOptions, Source[T]):
             ) from None
         framing, read = self._frames(where, out) if self.frame else self._lines(where, out)
         port = _Port(where, self.port, self._opened, framing, read)
-        name, bound_us = f"{device}/{step}", self.out_of_orderness_ms * 1_000
+        bound_us = self.out_of_orderness_ms * 1_000
         split = ExclusiveSplit(
-            where, name, self, Framed, port.listen, port.record, out_of_orderness_us=bound_us
+            where, device, step, self, Framed, port.listen, port.record, out_of_orderness_us=bound_us
         )
         return [split]
 

@@ -76,7 +76,8 @@ class ExclusiveSplit(LiveBufferSplit, Generic[I]):
     def __init__(
         self,
         where: str,
-        name: str,
+        device: str,
+        step: str,
         source: Source[Any],
         items: type[I],
         listen: Callable[[Callable[[I], None]], Awaitable[None]],
@@ -88,7 +89,7 @@ class ExclusiveSplit(LiveBufferSplit, Generic[I]):
         and hands over what it says until cancelled; read: makes the event time, microseconds, and the record
         of an item, and raises `ValueError` with a sentence.
         """
-        super().__init__(name, lambda _: listen(self.hear), out_of_orderness_us=out_of_orderness_us)
+        super().__init__(device, step, lambda _: listen(self.hear), out_of_orderness_us=out_of_orderness_us)
         self.where, self.source, self.items = where, source, items
         self.listen, self._read_item = listen, read
 

@@ -94,7 +94,7 @@ class SimulatedSensor(Source[T]):
         if self.period_ms < 1 or self.records < 0:
             raise SourceError(f"source {step}: period_ms must be 1 or more and records 0 or more")
         speed = speed_of(step, self.speed)
-        return [_SimulatedSplit(self, f"{device}/{step}", device, start_us, speed, self.make)]
+        return [_SimulatedSplit(self, device, step, start_us, speed, self.make)]
 
 
 class _SimulatedSplit:
@@ -105,14 +105,14 @@ class _SimulatedSplit:
     def __init__(
         self,
         source: SimulatedSensor[Any],
-        name: str,
         device: str,
+        step: str,
         start_us: int,
         speed: float,
         make: Callable[[random.Random, int, str], Any],
     ) -> None:
-        self.name = name
-        self._source, self._device, self._make = source, device, make
+        self.name = device
+        self._source, self._step, self._make = source, step, make
         self._start_us, self._speed = start_us, speed
         self._began: tuple[int, float] | None = None
 
@@ -127,9 +127,10 @@ class _SimulatedSplit:
         rejects: list[Reject] = []
         for number in range(position, end):
             time_us = self._start_us + number * self._source.period_ms * 1_000
-            chance = random.Random(f"{self._source.seed}/{self.name}/{number}")  # noqa: S311 - a simulation
+            seed = f"{self._source.seed}/{self.name}/{self._step}/{number}"
+            chance = random.Random(seed)  # noqa: S311 - a simulation
             try:
-                values.append(self._make(chance, number, self._device))
+                values.append(self._make(chance, number, self.name))
                 times.append(time_us)
                 numbers.append(number)
             except USER_ERRORS as error:  # the user's own make

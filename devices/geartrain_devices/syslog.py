@@ -117,7 +117,7 @@ class Syslog(Source[T]):
         listener = _Listener(where, self.host, reader, *most, context)
         drive = partial(listener.drive, {name: port for name, port in ports.items() if port})
         bound_us = self.out_of_orderness_ms * 1_000
-        return [LiveBufferSplit(f"{device}/{step}", drive, out_of_orderness_us=bound_us)]
+        return [LiveBufferSplit(device, step, drive, out_of_orderness_us=bound_us)]
 
 
 class Sender(msgspec.Struct, frozen=True):
@@ -341,5 +341,5 @@ async def _watch_drops(listening: socket.socket, port: int, split: LiveBufferSpl
         if drops != before:
             lost = (drops - before) % (1 << 32)
             split.lost(lost, f"because the kernel's buffer of UDP port {port} was full")
-            _LOG.warning("udp_lost: source %s: the kernel dropped %d messages", split.name, lost)
+            _LOG.warning("udp_lost: source %s: the kernel dropped %d messages", split.label, lost)
         before = drops

@@ -101,7 +101,7 @@ class TailFiles(LineOptions, Source[T]):
         if "/" in self.rotated:
             raise SourceError(f"{where}: rotated = {self.rotated!r} must be of names, such as app.log.*")
         lines = LineFields(where, out, self)
-        split = TailSplit(where, f"{device}/{step}", log, Path(self.keep), lines, self.monotonic_s)
+        split = TailSplit(device, step, log, Path(self.keep), lines, self.monotonic_s)
         split.rotated = self.rotated or f"{_literal(log.name)}[.-]*"
         split.begin, split.line_bytes_max, split.encoding = self.begin, self.line_bytes_max, self.encoding
         split.rotate_wait_s, split.out_of_orderness_us = self.rotate_wait_s, self.out_of_orderness_ms * 1_000
@@ -121,16 +121,15 @@ class TailSplit:
 
     def __init__(
         self,
-        where: str,
-        name: str,
+        device: str,
+        step: str,
         log: Path,
         keep: Path,
         lines: LineFields,
         monotonic_s: Callable[[], float],
     ) -> None:
-        """where: how sentences begin, `source logs`; name: of the split."""
-        self.name = name
-        self._where, self._log, self._keep, self._lines = where, log, keep, lines
+        self.name, self._label, self._where = device, f"{device}/{step}", f"source {step}"
+        self._log, self._keep, self._lines = log, keep, lines
         self._monotonic_s = monotonic_s
         self._places: Places | None = None
         self._at = -1
@@ -145,7 +144,7 @@ class TailSplit:
     async def read(self, position: int, limit: int) -> Batch:
         """Up to `limit` lines from `position` on; raises `SourceError`."""
         if self._places is None:
-            self._places = Places(self._where, self.name, self._keep, self._log, self.rotated)
+            self._places = Places(self._where, self._label, self._keep, self._log, self.rotated)
         if position != self._at:
             self._seek(self._places, position)
         taken = Taken()

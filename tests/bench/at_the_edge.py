@@ -48,7 +48,7 @@ class Given(Source[Any]):
 
     def open(self, device: str, step: str, out: type[Any]) -> Sequence[Split]:
         """The one split."""
-        return [_GivenSplit(f"{device}/{step}", self.rows, self.make)]
+        return [_GivenSplit(device, self.rows, self.make)]
 
 
 @dataclass

@@ -77,7 +77,7 @@ class Ticking(Source[Reading]):
 
     def open(self, device: str, step: str, out: type[Reading]) -> Sequence[Split]:
         """The one split."""
-        self.ticks.name = f"{device}/{step}"
+        self.ticks.name = device
         return [self.ticks]
 
 

@@ -69,7 +69,7 @@ class Driven:
 
     def __init__(self, plan: Plan, channel: str) -> None:
         self._fragment = Fragment(plan.graph, plan.edge)
-        self._tracker = SplitTracker("items", "d/items", 0, None, since_1970=False)
+        self._tracker = SplitTracker("items", "d", 0, None, since_1970=False)
         self._channel, self._number = channel, 0
 
     def run(self, keys: Sequence[int]) -> list[Item]:

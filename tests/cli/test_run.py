@@ -91,7 +91,7 @@ def test_a_live_source_is_read_for_as_long_as_asked(module: Any, capsys: Capture
     assert kept == sorted(kept, key=lambda row: row["celsius"])
     assert [row["celsius"] for row in kept] == [number / 2 for number in range(len(kept))]
     assert err.startswith("reading readings to the end, or until Ctrl-C, for 0.2 s at the most\n")
-    assert f"readings: local/readings was read up to position {len(kept):,}, event time 2026-" in err
+    assert f"readings: local was read up to position {len(kept):,}, event time 2026-" in err
     assert "windows and timers that were still open are not in the tables" in err
 
 
@@ -163,7 +163,7 @@ def test_an_actuator_is_called_only_when_asked_and_what_is_left_out_is_said(
     assert acted == ["start local", f"act 0.0 0 {times[0]}", f"act 0.5 1 {times[1]}", "stop"]
     assert "left out" not in err
     assert "dead letters of valve: 1, the first of them:" in out
-    assert 'the actuator failed 2 times: OSError: stuck; the record, local/readings number 2: {"se' in out
+    assert 'the actuator failed 2 times: OSError: stuck; the record, readings/local number 2: {"se' in out
     assert code == 0
 
 
@@ -212,7 +212,7 @@ def test_records_that_a_task_refuses_are_named_and_too_many_end_with_3(module: A
     code, out, err = gear(["run", module(flow.format(bad=2))], capsys)
     assert code == 3
     assert "dead letters of halved: 600, the first of them:\n" in out
-    first = '  SystemExit: no; the record, local/readings number 0: {"sensor":"a","celsius":0.0}\n'
+    first = '  SystemExit: no; the record, readings/local number 0: {"sensor":"a","celsius":0.0}\n'
     assert first in out
     assert err.splitlines()[-1] == (
         "gear: 600 dead letters of 30,000 records, more than 1 %, the first of them as above: mend the flow "
@@ -334,7 +334,7 @@ readings.map(seen).sink('kept', Table('kept'))
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in err
-    assert "readings: local/readings was read up to position " in err
+    assert "readings: local was read up to position " in err
     assert "read " in out
     if written:
         assert "written to out: tables.sqlite, " in err

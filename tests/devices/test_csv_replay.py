@@ -35,7 +35,7 @@ def test_rows_come_in_order_of_time_and_then_of_line(tmp_path: Path) -> None:
     assert got.times == sorted(got.times)
     assert got.numbers == [0, 1, 2, 3, 4]
     assert [poll.ended for poll in got.polls] == [False, False, True]
-    assert open_split(source).name == "d1/quotes"
+    assert open_split(source).name == "d1"
 
 
 @pytest.mark.parametrize("start", range(6))
@@ -58,7 +58,7 @@ def test_reading_back_and_forth_gives_the_same_rows(tmp_path: Path) -> None:
 
 
 def test_a_position_behind_the_end_says_that_the_file_has_changed(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"p\.csv has 1 rows for d1/quotes, but 2 were read"):
+    with pytest.raises(SourceError, match=r"p\.csv has 1 rows for d1, but 2 were read"):
         replay(open_split(prices(tmp_path, "A,2020-01-03,1\n")), start=2)
 
 

@@ -48,7 +48,7 @@ class _Sensors(Source[Reading]):
     splits: int = 1
 
     def open(self, device: str, step: str, out: type[Reading]) -> Sequence[Split]:
-        return [_Live(f"{device}/{step}/{number}") for number in range(self.splits)]
+        return [_Live(f"{device}/{number}") for number in range(self.splits)]
 
 
 def _operator(source: Source[Any], **history: Any) -> SourceOperator:
@@ -90,7 +90,7 @@ def test_history_comes_first_by_time_and_what_happens_now_behind_it(tmp_path: Pa
     (reject,) = (one for batch in batches for one in batch.rejects)
     assert reject.reason.startswith("a.csv, line 4: ")
     assert not any(one.ended for one in batches)
-    assert split.name == "d1/readings/0"
+    assert split.name == "d1/0"
 
 
 @pytest.mark.parametrize("position", [0, 1, 2, LIVE, LIVE + 1])
@@ -125,7 +125,7 @@ def test_alone_it_ends_and_is_read_in_the_cloud_in_the_name_of_its_device(tmp_pa
     assert operator.source.replayable
     (split,) = operator.source.open("cloud-1", "readings", Reading)
     batches = _read(split, limit=5)
-    assert (split.name, _rows(batches), batches[-1].ended) == ("d1/readings", [(1, "a", 1.5)], True)
+    assert (split.name, _rows(batches), batches[-1].ended) == ("d1", [(1, "a", 1.5)], True)
     assert [one.raw for one in batches[0].rejects] == [b'{"time": 2}']
     (empty,) = _operator(_Sensors(), alone=True).source.open("cloud-1", "other", Reading)
     assert [(one.values, one.ended) for one in _read(empty)] == [([], True)]

@@ -66,7 +66,7 @@ def test_partitions_are_splits_and_offsets_are_positions(
         cluster.say(0, *rows(0, 5), b"no JSON", None)
         cluster.say(1, *rows(10, 12))
         first, second = opened(cluster.brokers)
-        assert (first.name, second.name) == ("cloud-1/rows/0", "cloud-1/rows/1")
+        assert (first.name, second.name) == ("cloud-1/0", "cloud-1/1")
         found = await until(first, 7, limit=3)
         assert [one.n for one in found.values] == found.numbers == [0, 1, 2, 3, 4]
         assert found.times[1] == (NOW_MS + 1) * 1_000

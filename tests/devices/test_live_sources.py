@@ -174,7 +174,7 @@ def test_what_a_connection_drops_is_told_by_a_dead_letter() -> None:
     net = FloodedNet()
 
     async def run() -> None:
-        split = TopicSplit("d1/s", net, "t", PAYLOADS, "once")  # type: ignore[arg-type]
+        split = TopicSplit("d1", "s", net, "t", PAYLOADS, "once")  # type: ignore[arg-type]
         await split.read(0, 10)
         async with asyncio.timeout(60):
             await net.heard.wait()
@@ -308,7 +308,7 @@ def test_what_the_buffer_cannot_hold_is_dropped_with_a_letter() -> None:
         return 1, len(raw)
 
     async def run() -> None:
-        split = LiveBufferSplit("d1/s", nothing)
+        split = LiveBufferSplit("d1", "s", nothing)
         for _ in range(BUFFER_MAX + 7):
             split.push(b"x", read)
         poll = await split.read(0, BUFFER_MAX)

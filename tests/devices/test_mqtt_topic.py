@@ -162,7 +162,7 @@ class Broker:
 
 def topic_of(net: Any, retained: str = "once") -> TopicSplit:
     payloads = Payloads("source s", Level, "json", "", ValueOptions(), AT_VALUE)
-    return TopicSplit("d1/s", net, "home/+/temp", payloads, retained)
+    return TopicSplit("d1", "s", net, "home/+/temp", payloads, retained)
 
 
 async def read_until(split: TopicSplit, enough: Callable[[Batch], bool], limit: int = 100) -> Batch:

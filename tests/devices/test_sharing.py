@@ -69,7 +69,7 @@ class Camera(Source[bytes]):
 
     def on(self, sensor: Sensor, app: str, shared: Path | None = None) -> App:
         read = partial(self._read, self.prefix.encode())
-        split = ExclusiveSplit("source eyes", f"d1/{app}", self, Framed, sensor.listen, read)
+        split = ExclusiveSplit("source eyes", "d1", app, self, Framed, sensor.listen, read)
         split.share(shared or sensor.shared, app)
         return App(split)
 
@@ -407,7 +407,7 @@ class Unshared(Source[Line]):
     path: str = "camera"
 
     def open(self, device: str, step: str, out: Any) -> Sequence[Split]:
-        return [LiveBufferSplit(f"{device}/{step}", lambda _: asyncio.sleep(0))]
+        return [LiveBufferSplit(device, step, lambda _: asyncio.sleep(0))]
 
 
 def test_a_split_that_cannot_be_shared_is_one_sentence(tmp_path: Path) -> None:
@@ -417,7 +417,7 @@ def test_a_split_that_cannot_be_shared_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as raised:
         open_sources(flow.graph(), "d1", tmp_path)
     assert str(raised.value) == (
-        "source eyes, split d1/eyes: its source is exclusive, so that it must define share"
+        "source eyes, split d1: its source is exclusive, so that it must define share"
     )
 
 

@@ -40,7 +40,7 @@ class Modern(TestingSource[Plain]):
 
 
 def test_a_record_before_1970_moves_nothing_where_the_source_says_that_there_is_none() -> None:
-    tracker = SplitTracker("rows", "d1/rows", 5, None, since_1970=True)
+    tracker = SplitTracker("rows", "d1", 5, None, since_1970=True)
     times = [-1, 0, -(10**15), END_OF_TIME, 9, 3]
     batch, late, rejected = tracker.observe(Batch([Plain(n) for n in range(6)], times, range(6), 6))
     assert (batch.times, [letter.event_time for letter in late]) == ([0, 9], [3])
@@ -53,7 +53,7 @@ def test_a_record_before_1970_moves_nothing_where_the_source_says_that_there_is_
         "event time is 1969-12-31T23:59:59.999999Z, but its source says that it has none before 1970"
     )
     assert (tracker.before_1970, tracker.quarantined, tracker.watermark) == (2, 0, 4)
-    alone = SplitTracker("rows", "d1/rows", 5, None, since_1970=True)
+    alone = SplitTracker("rows", "d1", 5, None, since_1970=True)
     alone.observe(Batch([Plain(1)], [-1], [0], 1))
     assert alone.watermark == START_OF_TIME
 

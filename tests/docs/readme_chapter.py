@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 
@@ -27,14 +27,14 @@ COMMANDS = [
 ]
 
 
-def minutes(sample: Path) -> dict[tuple[str, int], tuple[int, float, float]]:
+def minutes(sample: Path) -> dict[tuple[str, str], tuple[int, float, float]]:
     """By sensor and start of the minute, what the flow must find: count, mean and maximum of the readings."""
-    found: dict[tuple[str, int], list[float]] = {}
+    found: dict[tuple[str, str], list[float]] = {}
     with sample.open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            celsius, time_us = float(row["celsius"]), datetime.fromisoformat(row["time"]).timestamp() * 1e6
+            celsius, moment = float(row["celsius"]), datetime.fromisoformat(row["time"]).astimezone(UTC)
             if celsius > -55:
-                found.setdefault((row["sensor"], int(time_us // 60e6 * 60e6)), []).append(celsius)
+                found.setdefault((row["sensor"], f"{moment:%Y-%m-%dT%H:%M:00Z}"), []).append(celsius)
     assert len(found) == 29
     return {
         place: (len(many), float(sum(map(Fraction, many)) / len(many)), max(many))
@@ -96,7 +96,7 @@ class Shell:
 
 
 def wait_for_rows(
-    process: subprocess.Popen[str], wanted: dict[tuple[str, int], tuple[int, float, float]]
+    process: subprocess.Popen[str], wanted: dict[tuple[str, str], tuple[int, float, float]]
 ) -> None:
     """Read what `--follow` prints until it is all that is wanted, so long at the most."""
     assert process.stdout is not None
@@ -104,12 +104,12 @@ def wait_for_rows(
     stop.start()
     try:
         assert process.stdout.readline() == "sensor,window_start,readings,mean,highest\n"
-        found: dict[tuple[str, int], tuple[int, float, float]] = {}
+        found: dict[tuple[str, str], tuple[int, float, float]] = {}
         while len(found) < len(wanted):
             line = process.stdout.readline()
             assert line, f"it ended with {found}"
             [[sensor, start, readings, mean, highest]] = csv.reader(io.StringIO(line))
-            found[sensor, int(start)] = (int(readings), float(mean), float(highest))
+            found[sensor, start] = (int(readings), float(mean), float(highest))
         assert found == wanted
     finally:
         stop.cancel()

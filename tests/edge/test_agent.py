@@ -338,7 +338,7 @@ def test_the_newest_positions_travel_with_the_last_batch(tmp_path: Path) -> None
     ingest = NaiveIngest(plan)
     assert run(agent_of(plan, tmp_path / "spool.sqlite", MemoryNet(ingest)).run())
     assert ingest.last_header is not None
-    at = ingest.last_header.positions["readings", "d1/readings"]
+    at = ingest.last_header.positions["readings", "d1"]
     assert (at.position, at.ended) == (50, True)
 
     async def kept() -> Any:

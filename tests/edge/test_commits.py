@@ -32,7 +32,7 @@ class _Few:
     by_the_clock: bool
     reads: int = 0
     began_s: float = 0.0
-    name: str = "d1/readings"
+    name: str = "d1"
     out_of_orderness_us: int = 0
 
     async def read(self, position: int, limit: int) -> Batch:
@@ -90,7 +90,7 @@ def _batches(tmp_path: Path, split: _Few, settings: AgentSettings) -> list[int]:
     plan = _plan(split)
     ingest = NaiveIngest(plan)
     assert run(agent_of(plan, tmp_path / "spool.sqlite", MemoryNet(ingest), settings).run())
-    assert [row[2:4] for row in ingest.rows["readings"]] == [("d1/readings", n) for n in range(RECORDS)]
+    assert [row[2:4] for row in ingest.rows["readings"]] == [("readings/d1", n) for n in range(RECORDS)]
     return [count for count in ingest.counts if count]
 
 
@@ -114,7 +114,7 @@ def test_commits_lie_as_far_apart_as_durability_says(tmp_path: Path) -> None:
     plan = _plan(_Few(by_the_clock=True))
     ingest, store = NaiveIngest(plan), _Counting(tmp_path / "spool.sqlite")
     assert run(agent_of(plan, store, MemoryNet(ingest), settings).run())
-    assert [row[2:4] for row in ingest.rows["readings"]] == [("d1/readings", n) for n in range(RECORDS)]
+    assert [row[2:4] for row in ingest.rows["readings"]] == [("readings/d1", n) for n in range(RECORDS)]
     # The welcome of a fresh epoch waits for nothing, nor does the end, after which nothing can come.
     gaps = [after - before for before, after in pairwise(store.filled_s)][1:-1]
     assert len(gaps) >= 2

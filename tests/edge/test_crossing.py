@@ -310,5 +310,5 @@ def test_another_step_and_another_cut_at_once_are_refused(tmp_path: Path) -> Non
     other = cut_of("edge", high=7)
     with pytest.raises(ChangedFlowError, match="another revision of flow fleet"):
         run(agent_of(other, path, MemoryNet(ingest)).run())
-    assert ingest.positions.keys() == {("readings", "d1/readings")}
-    assert isinstance(ingest.positions["readings", "d1/readings"], SplitProgress)
+    assert ingest.positions.keys() == {("readings", "d1")}
+    assert isinstance(ingest.positions["readings", "d1"], SplitProgress)

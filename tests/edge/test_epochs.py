@@ -273,7 +273,7 @@ def test_a_welcome_for_another_epoch_is_counted_and_ignored(tmp_path: Path) -> N
     ingest = NaiveIngest(PLAN)
     net = MemoryNet(ingest)
     answer = net.answers
-    far = {("readings", "d1/readings"): SplitProgress(1_000, 0, True)}
+    far = {("readings", "d1"): SplitProgress(1_000, 0, True)}
 
     def with_strangers(payload: bytes) -> list[Control]:
         return [Welcome("fleet", b"another!", far, {}, 1), *answer(payload)]
@@ -349,7 +349,7 @@ def test_a_damaged_answer_neither_begins_an_epoch_nor_stops_the_agent(tmp_path: 
 
 def test_a_source_that_has_shrunk_since_is_told(tmp_path: Path) -> None:
     ingest = NaiveIngest(PLAN)
-    ingest.positions = {("readings", "d1/readings"): SplitProgress(1_000, 0)}
+    ingest.positions = {("readings", "d1"): SplitProgress(1_000, 0)}
     agent = agent_of(PLAN, tmp_path / "spool.sqlite", MemoryNet(ingest))
-    with pytest.raises(SourceError, match="split d1/readings was read up to 1000 in a former life"):
+    with pytest.raises(SourceError, match="split readings/d1 was read up to 1000 in a former life"):
         run(agent.run())

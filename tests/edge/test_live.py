@@ -32,7 +32,7 @@ NOW = 1_700_000_000 * SECOND_US
 
 
 def tracker_of(bound_us: int = 0) -> SplitTracker:
-    return SplitTracker("readings", "d1/door", bound_us, None)
+    return SplitTracker("readings", "d1", bound_us, None)
 
 
 def poll(*times: int) -> Batch:
@@ -70,7 +70,7 @@ def test_a_record_from_the_future_is_refused_and_moves_nothing() -> None:
     assert "in the future" in rejected[0].reason
     assert "it is not in the years 100 to 2199: give an int of micro" in rejected[1].reason
     assert tracker_of().observe(poll(far))[0].times == [far]  # whoever replays has no clock to compare with
-    restored = SplitTracker("readings", "d1/door", 0, SplitProgress(3, near))
+    restored = SplitTracker("readings", "d1", 0, SplitProgress(3, near))
     assert restored.watermark == near
 
 
@@ -156,7 +156,7 @@ class Sensors(Source[Reading]):
     idle_after_ms: ClassVar[int] = 30
 
     def open(self, device: str, step: str, out: Any) -> Sequence[Split]:
-        return [_Live(f"{device}/talker", True), _Live(f"{device}/door", False)]
+        return [_Live("talker", True), _Live("door", False)]
 
 
 def test_a_silent_door_holds_up_nobody(tmp_path: Path) -> None:

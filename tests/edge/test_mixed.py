@@ -39,7 +39,7 @@ class Door(Source[Reading]):
     bound_us: ClassVar[int] = 0
 
     def open(self, device: str, step: str, out: Any) -> Sequence[Split]:
-        return [_Knocking(f"{device}/door", self.bound_us)]
+        return [_Knocking(device, self.bound_us)]
 
 
 class PatientDoor(Door):
@@ -102,7 +102,7 @@ def origins(ingest: NaiveIngest, name: str) -> list[tuple[Any, ...]]:
 
 
 def readings_of(ingest: NaiveIngest) -> list[Any]:
-    return sorted(origins(ingest, "d1/readings"))
+    return sorted(origins(ingest, "readings/d1"))
 
 
 def test_the_one_waits_for_the_welcome_and_the_other_does_not(tmp_path: Path) -> None:
@@ -130,8 +130,8 @@ def test_the_one_waits_for_the_welcome_and_the_other_does_not(tmp_path: Path) ->
     assert run(story())
     assert len(readings_of(ingest)) == 60
     assert sorted(knocks(ingest)) == list(range(KNOCKS + 1))
-    assert {origin[2] for origin in origins(ingest, "d1/door")} == {ingest.epoch}
-    assert {origin[2] for origin in origins(ingest, "d1/readings")} == {b""}
+    assert {origin[2] for origin in origins(ingest, "door/d1")} == {ingest.epoch}
+    assert {origin[2] for origin in origins(ingest, "readings/d1")} == {b""}
     assert set(ingest.watermarks.values()) == {END_OF_TIME}
 
 
@@ -200,7 +200,7 @@ def test_origins_stay_unique_when_a_spool_is_lost_and_counts_anew(tmp_path: Path
     ingest = NaiveIngest(plan)
     for life in range(3):
         agent = agent_of(plan, tmp_path / f"{life}.sqlite", MemoryNet(ingest), DROPS, seed=life)
-        before = len(origins(ingest, "d1/door"))
+        before = len(origins(ingest, "door/d1"))
         Door.last = ENDLESS
         if life == 2:
             knock_on(15)
@@ -208,12 +208,12 @@ def test_origins_stay_unique_when_a_spool_is_lost_and_counts_anew(tmp_path: Path
         async def story(agent: Any = agent, life: int = life, before: int = before) -> None:
             task = asyncio.create_task(agent.run())
             if life < 2:
-                await until(lambda: len(origins(ingest, "d1/door")) >= before + 15)
+                await until(lambda: len(origins(ingest, "door/d1")) >= before + 15)
                 agent.stop()
             await task
 
         run(story())
-    came = origins(ingest, "d1/door")
+    came = origins(ingest, "door/d1")
     assert len(set(came)) == len(came)
     assert len({(name, number) for name, number, _ in came}) < len(came)  # the counter alone is not enough
     assert {path for _, _, path in came} == {*ingest.closed, ingest.epoch}

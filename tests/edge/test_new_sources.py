@@ -70,7 +70,7 @@ def check(ingest: NaiveIngest) -> None:
     assert [number for number, _ in ingest.crossings] == [1]
     assert ingest.crossings[0][1] == tuple(sorted(THEN.edge))
     ((place, at),) = [one for one in ingest.positions.items() if one[0][0] == "doors"]
-    assert (place[1], at.position, at.ended) == ("d1/doors", DOORS, True)
+    assert (place[1], at.position, at.ended) == ("d1", DOORS, True)
 
 
 def test_it_is_read_from_its_beginning_and_the_others_go_on(tmp_path: Path) -> None:
@@ -95,19 +95,19 @@ def test_a_device_that_it_is_not_for_goes_over_and_has_nothing_of_it(tmp_path: P
         assert sums_of(ingest) == expected([ROWS], [1])
         assert ingest.rows["wide"] == []
         assert [number for number, _ in ingest.crossings] == [1]
-        assert ingest.positions.keys() == {("readings", "d1/readings")}
+        assert ingest.positions.keys() == {("readings", "d1")}
         assert "doors" not in ingest.sources
 
 
 def check_gone(ingest: NaiveIngest) -> None:
     """All that was read of the source is there once, as far as the log has its position, and nothing more."""
     assert sums_of(ingest) == expected([ROWS], [1])
-    read = ingest.positions["doors", "d1/doors"]
+    read = ingest.positions["doors", "d1"]
     assert 0 < read.position < DOORS
     assert not read.ended
     assert [row[3] for row in ingest.rows["wide"]] == [n for n in range(read.position) if n % 7 >= 5]
     assert ingest.crossings == [(1, tuple(sorted(FIRST.edge)))]
-    assert ingest.positions["readings", "d1/readings"].ended
+    assert ingest.positions["readings", "d1"].ended
 
 
 def test_a_source_that_goes_is_delivered_as_far_as_it_was_read(tmp_path: Path) -> None:

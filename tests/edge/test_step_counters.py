@@ -57,7 +57,7 @@ def joined(**how: Any) -> Plan:
 def test_a_join_counts_what_it_holds_and_lets_go() -> None:
     plan = joined(lower=us(0), upper=us(2))
     fragment = Fragment(plan.graph, plan.edge)
-    left, right = SplitTracker("left", "d1/left", 0, None), SplitTracker("right", "d1/right", 0, None)
+    left, right = SplitTracker("left", "d1", 0, None), SplitTracker("right", "d1", 0, None)
     for tracker, times in ((left, [1, 4, 9, 30]), (right, [2, 4, 12])):
         poll = Batch([Seen("k", time) for time in times], times, range(len(times)), len(times))
         fragment.feed(tracker.step, tracker.observe(poll)[0])

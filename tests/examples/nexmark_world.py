@@ -35,13 +35,13 @@ def dealt(graph: Graph, house: Iterable[tuple[int, Event]], devices: int) -> Wor
     """The house's events for the sources of `graph`, round by round to so many devices."""
     sources = [step.id for step in graph.sources()]
     world: dict[str, dict[str, dict[str, list[Any]]]] = {
-        f"d{d}": {source: {f"d{d}/{source}": []} for source in sources} for d in range(devices)
+        f"d{d}": {source: {f"d{d}": []} for source in sources} for d in range(devices)
     }
     for number, (time, one) in enumerate(house):
         device = f"d{number // ROUND % devices}"
         for source in sources:
             if isinstance(one, KINDS[source]):
-                world[device][source][f"{device}/{source}"].append((time, one))
+                world[device][source][device].append((time, one))
     return World(world, dict.fromkeys(sources, 0))
 
 

@@ -19,7 +19,7 @@ from tests.spark.log_writer import LogWriter
 
 FLOW = "tests.explaining.heat_flow:flow"
 MINUTE_US = 60 * SECOND_US
-SPLITS = {"readings": "local/readings", "limits": "local/limits"}
+SPLITS = {"readings": "readings/local", "limits": "limits/local"}
 Items = list[tuple[int, Any]]
 
 

@@ -60,7 +60,7 @@ def test_a_plain_row_is_one_record_of_the_log(seen: Explained) -> None:
     [record] = [one for one in found["records"]["shown"] if one["origin"]["number"] == number]
     assert record["event_time_us"] == time
     assert record["values"] == {"sensor": "a", "celsius": celsius}
-    assert (record["device"], record["origin"]["name"]) == ("device-1", "local/readings")
+    assert (record["device"], record["origin"]["name"]) == ("device-1", "readings/local")
     assert found["reproduced"] is True
     assert found["channels"] == [{"id": "readings", "records": 1, "steps_on_devices": ["readings"]}]
     assert [one["step"] for one in found["made_by"]] == ["plausible"]

@@ -13,6 +13,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, seed, settings
 
 from geartrain.planning import Plan
+from geartrain.records.batch import origin_name
 from geartrain.schema import RowCodec
 from geartrain.source import Reject
 from geartrain_cloud.explaining.held_row import HeldRow, json_row
@@ -83,7 +84,8 @@ def check_by_reference(case: Case, trace: Trace, sink: str, row: Row) -> None:
     inputs = {
         source: {
             split: [
-                item if (split, at) in kept else Reject(at, "left out", b"") for at, item in enumerate(items)
+                item if (origin_name(source, split), at) in kept else Reject(at, "left out", b"")
+                for at, item in enumerate(items)
             ]
             for split, items in splits.items()
         }

@@ -109,7 +109,7 @@ class NumberSource(Source[Numbered]):
     ahead_to: int = 0
 
     def open(self, device: str, step: str, out: Any) -> Sequence[Split]:
-        return [_NumberSplit(self, device, f"{device}/{step}")]
+        return [_NumberSplit(self, device)]
 
 
 AHEAD_US = 73 * 365 * 86_400 * SECOND_US
@@ -118,8 +118,8 @@ AHEAD_US = 73 * 365 * 86_400 * SECOND_US
 class _NumberSplit:
     out_of_orderness_us = 0
 
-    def __init__(self, source: NumberSource, device: str, name: str) -> None:
-        self.name, self.live_clock = name, source.live
+    def __init__(self, source: NumberSource, device: str) -> None:
+        self.name, self.live_clock = device, source.live
         self._source, self._device = source, device
         self._began: tuple[int, float] | None = None
 
@@ -163,7 +163,7 @@ class PulseSource(Source[Pulse]):
     gate: str = ""
 
     def open(self, device: str, step: str, out: Any) -> Sequence[Split]:
-        return [_PulseSplit(self, f"{device}/{step}")]
+        return [_PulseSplit(self, device)]
 
 
 class _PulseSplit:

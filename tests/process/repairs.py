@@ -123,7 +123,7 @@ async def settled(world: World) -> Account:
     found, seen = account(world.seen("plain"), rows), world.seen("plain")
     if not found.is_exact or rows.keys() - {"numbers", LETTERS}:
         raise ScenarioError(f"not each record once and in order: {found}")
-    if missing := missing_numbers(seen, "d1/numbers", found.accepted):
+    if missing := missing_numbers(seen, "numbers/d1", found.accepted):
         raise ScenarioError(f"records {sorted(missing)[:10]} are nowhere")
     return found
 

@@ -345,7 +345,7 @@ class World:
         """Fail where a record of a source is nowhere in the log."""
         seen = self.seen()
         for device in self.devices:
-            if missing := missing_numbers(seen, f"{device}/numbers", self.records):
+            if missing := missing_numbers(seen, f"numbers/{device}", self.records):
                 raise ScenarioError(f"records {sorted(missing)[:10]} of {device} are nowhere")
 
     def check_words(self) -> None:

@@ -53,7 +53,7 @@ class Gated(Source[Reading]):
     records: int = 0
 
     def open(self, device, step, out):
-        return [Part(self, device, f"{device}/{step}")]
+        return [Part(self, device, device)]
 
 
 class Part:

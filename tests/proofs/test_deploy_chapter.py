@@ -26,13 +26,13 @@ COMMANDS = [line for block in CHAPTER.split("```")[1::2] for line in block.split
 DEVICES = ("hall", "yard", "boiler")
 
 
-def rows_until(shell: Shell, table: str, sensor: str) -> dict[tuple[str, int], tuple[int, float, float]]:
+def rows_until(shell: Shell, table: str, sensor: str) -> dict[tuple[str, str], tuple[int, float, float]]:
     """The rows of a table once one of `sensor` is there."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         said = csv.DictReader(io.StringIO(shell.run(f"gear table heat {table} --csv")))
         found = {
-            (one["sensor"], int(one["window_start"])): (
+            (one["sensor"], one["window_start"]): (
                 int(one["readings"]), float(one["mean"]), float(one["highest"])
             )
             for one in said

@@ -56,7 +56,7 @@ def taken(log: MillLog, device: str, count: int) -> list[Row]:
         for number in range(first, first + count)
     ]
     rows: list[Any] = [
-        (value, time, f"{device}/readings", first + at) for at, (value, time) in enumerate(found)
+        (value, time, f"readings/{device}", first + at) for at, (value, time) in enumerate(found)
     ]
     log.records += rows
     return rows

@@ -66,7 +66,7 @@ class Hostile(Source[Any]):
         self.items = items
 
     def open(self, device: str, step: str, out: Any) -> Any:
-        return [HostileSplit(f"{device}/{step}", self.items)]
+        return [HostileSplit(device, self.items)]
 
 
 class HostileSplit:
@@ -166,7 +166,7 @@ def test_what_is_wrong_with_a_record_is_a_dead_letter_and_nothing_else_is_lost(i
         item if not isinstance(item, Reject) else Reject(item.number, item.reason, item.raw, _valid(item))
         for item in items
     ]
-    expected = interpret(graph_of(Hostile([])), {"levels": {"local/levels": known}}, {"levels": 0})
+    expected = interpret(graph_of(Hostile([])), {"levels": {"local": known}}, {"levels": 0})
     table = [
         (row.time, row.number, row.value.sensor, repr(row.value.level)) for row in expected.sinks["table"]
     ]
@@ -206,7 +206,7 @@ def test_a_value_that_cannot_be_looked_at_is_a_dead_letter_too() -> None:
     assert results.tables["table"] == []
     reasons = sorted(letter.reason for letter in results.dead_letters)
     assert [reason[:60] for reason in reasons] == [
-        "event time a Unspeakable that has no repr of split local/lev",
+        "event time a Unspeakable that has no repr of split levels/lo",
         "expected a Level, got a Unspeakable that has no repr",
         "field level must be float, got a Unspeakable that has no rep",
     ]
@@ -214,16 +214,16 @@ def test_a_value_that_cannot_be_looked_at_is_a_dead_letter_too() -> None:
 
 ONE = Level("a", 1.0)
 REASONS: list[tuple[Any, str]] = [
-    (None, "event time None of split local/levels, record 0: it is a NoneType: give an int of micro"),
-    (float("nan"), "event time nan of split local/levels, record 0: it is a float: give an int of micro"),
-    (True, "event time True of split local/levels, record 0: it is a bool: give an int of micro"),
+    (None, "event time None of split levels/local, record 0: it is a NoneType: give an int of micro"),
+    (float("nan"), "event time nan of split levels/local, record 0: it is a float: give an int of micro"),
+    (True, "event time True of split levels/local, record 0: it is a bool: give an int of micro"),
     (datetime(2020, 1, 1), "record 0: it has no zone, and it is a datetime: give an int"),  # noqa: DTZ001
     (
         datetime(2020, 1, 1, tzinfo=UTC),
         "record 0: it is a datetime: give an int of microseconds since 1970 UTC",
     ),
-    (10**30, f"event time {10**30} of split local/levels, record 0: it is not in the years 100 to 2199"),
-    (-62_135_596_800_000_000, "event time -62135596800000000 of split local/levels, record 0: it is not in"),
+    (10**30, f"event time {10**30} of split levels/local, record 0: it is not in the years 100 to 2199"),
+    (-62_135_596_800_000_000, "event time -62135596800000000 of split levels/local, record 0: it is not in"),
     (END_OF_TIME, "it is not in the years 100 to 2199: give an int of microseconds since 1970 UTC"),
 ]
 

@@ -65,11 +65,11 @@ def test_merge_puts_streams_on_one_and_tells_their_records_apart() -> None:
         (3, RIGHT),
     ]
     assert origins(flow, "out") == [
-        (1, Origin("local/steps", 0, b"\x00")),
-        (1, Origin("local/steps", 0, b"\x02")),
-        (2, Origin("local/more", 0, b"\x01")),
-        (3, Origin("local/steps", 1, b"\x00")),
-        (3, Origin("local/steps", 1, b"\x02")),
+        (1, Origin("steps/local", 0, b"\x00")),
+        (1, Origin("steps/local", 0, b"\x02")),
+        (2, Origin("more/local", 0, b"\x01")),
+        (3, Origin("steps/local", 1, b"\x00")),
+        (3, Origin("steps/local", 1, b"\x02")),
     ]
 
 
@@ -177,7 +177,7 @@ def test_late_records_are_a_stream_of_their_own(rows_max: int) -> None:
     assert [(x.step, x.reason) for x in results.dead_letters] == [
         ("steps", "field metres must be float, got 'far'")
     ]
-    assert origins(flow, "late") == [(1, Origin("local/steps", 4)), (4, Origin("local/steps", 1))]
+    assert origins(flow, "late") == [(1, Origin("steps/local", 4)), (4, Origin("steps/local", 1))]
 
 
 def test_without_a_late_stream_late_records_go_to_their_table() -> None:

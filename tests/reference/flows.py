@@ -119,6 +119,8 @@ _bytes = {
     n: st.binary(min_size=n, max_size=n) for n in (data.RECORD_BYTES * size for size in (0, 3, 6, 12, 20))
 }
 _seeds = st.integers(0, 2**32)
+_names = st.permutations(("d0", "a-1", "station-1", "zoo", "c_3", "m.9"))
+"""Of devices: their order may show in none but the records of one source."""
 _plain_steps = st.sampled_from(steps.PLAIN_STEPS)
 _steps = st.sampled_from([*steps.STEPS, *window_steps.STEPS, *processor_steps.STEPS, *bills.STEPS])
 
@@ -203,17 +205,17 @@ def _source(
 def _world(draw: st.DrawFn, sources: list[_Born], devices: int) -> World:
     base, wild = draw(_bases), draw(_yes)
     splits = [draw(_counts[2]) for _ in sources]
-    found: dict[str, Any] = {f"d{number}": {} for number in range(devices)}
+    found: dict[str, Any] = {device: {} for device in draw(_names)[:devices]}
     if any(source.stands == CLOUD for source in sources):
         found[CLOUD_DEVICE] = {}
-    for device, held in found.items():
+    for place, (device, held) in enumerate(found.items()):
         for source, count in zip(sources, splits, strict=True):
-            if not _has(device, source.stands):
+            if not _has(place, device, source.stands):
                 continue
             held[source.step] = {
-                f"{device}/{source.step}/{part}": data.items(
+                f"{device}/{part}": data.items(
                     draw(_bytes[data.RECORD_BYTES * draw(_sizes)]),
-                    _keys(device if source.partitioned else "", part if source.partitioned else 0),
+                    _keys(f"d{place}" if source.partitioned else "", part if source.partitioned else 0),
                     base,
                     in_order=source.in_order,
                     wild=wild,
@@ -223,10 +225,10 @@ def _world(draw: st.DrawFn, sources: list[_Born], devices: int) -> World:
     return World(found, {source.step: source.bound_us for source in sources})
 
 
-def _has(device: str, stands: str) -> bool:
+def _has(place: int, device: str, stands: str) -> bool:
     if device == CLOUD_DEVICE:
         return stands == CLOUD
-    return stands == EVERYWHERE or (stands == SOMEWHERE and device == "d0")
+    return stands == EVERYWHERE or (stands == SOMEWHERE and not place)
 
 
 def _keys(device: str, part: int) -> list[str]:

@@ -54,7 +54,8 @@ def born(step: Step, splits: Items, bound_us: int, answer: Answer) -> tuple[list
     """(records on time, late records), not yet checked against their type."""
     rows, late = [], []
     operator: Any = step.operator
-    for name, items in splits.items():
+    for split, items in splits.items():
+        name = f"{step.id}/{split}"  # the step comes before the split, wherever that is read
         highest: int | None = None
         for number, item in enumerate(items):
             if isinstance(item, Reject):

@@ -66,14 +66,14 @@ def _join(
 
 
 def broadcast(step: Step, inputs: list[list[Row]], answer: Answer) -> list[Row]:
-    """Each record with the small records that are not after it, the last of each key."""
+    """Each record with the small records up to its event time, the last of each key."""
     operator: Any = step.operator
     small = in_order(inputs[1])
     rows: list[Row] = []
     for row in inputs[0]:
         table: dict[Any, Any] = {}
         for at in small:
-            if at.order <= row.order:
+            if at.time <= row.time:
                 table.pop(at.key, None)  # a table is read in the canonical order of what it holds
                 table[at.key] = at.value
         try:

@@ -216,7 +216,7 @@ class _Drawn:
         for device in (f"d{number}" for number in range(rng.randint(1, devices))):
             found[device] = {
                 source: {
-                    f"{device}/{source}/{part}": data.items(
+                    f"{device}/{part}": data.items(
                         rng.randbytes(4 * rng.choice((40, 30, 20, 6) if self._local else (20, 12, 6, 0))),
                         [f"{device}a{part}", f"{device}b{part}"],
                         base,

@@ -60,7 +60,7 @@ async def _sharing(numbers: range, folder: str) -> Outcome:
         await asyncio.Event().wait()
 
     source = SerialLines[Any](port=f"{folder}/port")
-    split = ExclusiveSplit("source a", "d/a", source, Framed, listen, lambda item: (0, item.raw))
+    split = ExclusiveSplit("source a", "d", "a", source, Framed, listen, lambda item: (0, item.raw))
     reader = _Sharing(split, folder=folder, app="reader")  # type: ignore[arg-type]
     items = [msgspec.msgpack.encode(Framed(b"+ 12.5 kg", said)) for said in ("", "it is no line")]
     good = [_HEADER.pack(len(one), lost) + one for one in items for lost in (0, 7)]

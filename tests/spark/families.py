@@ -175,7 +175,7 @@ def families_world(seed: int) -> World:
             samples.append((time, Sample(rng.choice("abcd"), round(rng.uniform(-9, 9), 3))))
             if number % 12 == 0:
                 rates.append((time, Rate(rng.choice("abc"), float(number + 1))))
-        devices[device] = {"samples": {f"{device}/samples": samples}, "rates": {f"{device}/rates": rates}}
+        devices[device] = {"samples": {device: samples}, "rates": {device: rates}}
     return World(devices, {"samples": 40, "rates": 60})
 
 

@@ -84,7 +84,7 @@ def world_of(rng: random.Random) -> World:
     for device in ("fast", "slow"):
         devices[device] = {
             source: {
-                f"{device}/{source}": [
+                device: [
                     (n * SECOND_US - rng.randrange(BOUND_US), Heat(f"l{rng.randrange(3)}", rng.random()))
                     for n in range(3, RECORDS + 3)
                 ]

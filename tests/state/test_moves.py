@@ -57,7 +57,7 @@ AGGREGATES = [
 
 
 def batch(rows: list[int], times: Sequence[int] = TIMES) -> Batch:
-    return Batch([READINGS[n] for n in rows], [times[n] for n in rows], ["split"] * len(rows), rows)
+    return Batch([READINGS[n] for n in rows], [times[n] for n in rows], ["rows/split"] * len(rows), rows)
 
 
 def unsplit(fields: dict[str, Any], window: Window = WINDOWS["tumbling"]) -> Graph:

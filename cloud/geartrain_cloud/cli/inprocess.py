@@ -37,7 +37,7 @@ from geartrain.graph.graph import DEAD_LETTERS, LATE, OVERTAKEN, Graph, Step
 from geartrain.operators.sink import SinkOperator
 from geartrain.operators.source import SourceOperator
 from geartrain.ports import Clock
-from geartrain.records.batch import Batch, DeadLetter
+from geartrain.records.batch import Batch, DeadLetter, source_of
 from geartrain.records.codes import Code
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME, format_time
 from geartrain.records.letters import Letter
@@ -323,7 +323,7 @@ async def _run(
             records=totals,
             refused_by=letters.of_steps(graph),
             records_of=run.progress.records_of,
-            refused_of=letters.of_sources(run.progress.positions),
+            refused_of=letters.of_sources(),
             places=list(_places(run)),
             ended=run.ended,
             left_out=list(_left_out(graph, keeps=keeps, how=how)),
@@ -392,8 +392,11 @@ class _Letters:
             self.count += len(batch)
             for row, letter in enumerate(batch.values):
                 origin = batch.origin(row)
-                if not origin.path:  # the record itself, not what a step made of it
-                    self._records[letter.step, origin.name] += 1
+                source = source_of(origin.name)
+                if (
+                    source in self._sources and not origin.path
+                ):  # the record itself, not what a step made of it
+                    self._records[letter.step, source] += 1
                 refused = self._by_step.setdefault(letter.step, Refused(letter.step))
                 refused.count += 1
                 if len(refused.reasons) < REASONS_KEPT:
@@ -407,15 +410,11 @@ class _Letters:
         shown = raw if len(raw) <= _RECORD_CHARS else f"{raw[:_RECORD_CHARS]}…"
         return f"{letter.reason}; the record, {origin.name} number {origin.number}: {shown}"
 
-    def of_sources(self, splits: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
-        """By source, how many of its records each step refused; splits: as (source, split)."""
-        source_of = {split: source for source, split in splits}
+    def of_sources(self) -> dict[str, dict[str, int]]:
+        """By source, how many of its records each step refused."""
         found: dict[str, dict[str, int]] = {}
-        for (step, split), count in sorted(self._records.items()):
-            source = source_of.get(split)
-            if source is not None:
-                of_source = found.setdefault(source, {})
-                of_source[step] = of_source.get(step, 0) + count
+        for (step, source), count in sorted(self._records.items()):
+            found.setdefault(source, {})[step] = count
         return found
 
     def of_steps(self, graph: Graph) -> list[Refused]:

@@ -240,10 +240,10 @@ class Tracer:
 
     def _broadcast(self, step: Step, wanted: set[Place]) -> None:
         main, small = (one.step for one in step.inputs)
-        last = max(wanted)
+        last_us = max(place[0] for place in wanted)
         self._want(main, wanted)
-        count = self._collect(small, lambda _, place, __: place <= last)
-        self._say(step, f"of records of {main}, and of all of {small} up to them", len(wanted) + count)
+        count = self._collect(small, lambda _, place, __: place[0] <= last_us)
+        self._say(step, f"of records of {main}, and of all of {small} up to their times", len(wanted) + count)
 
     def _windows(self, step: Step, wanted: set[Place]) -> None:
         spans: dict[bytes, list[tuple[int, int]]] = {}

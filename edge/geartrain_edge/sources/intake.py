@@ -188,8 +188,8 @@ class Intake:
             empty = 0
             if not at < poll.position <= upto.position:
                 raise SourceError(
-                    f"split {tracker.name} was read up to {upto.position} in a former life, but cannot be "
-                    f"read again from {at} to there: has its file changed?"
+                    f"split {tracker.origin_name} was read up to {upto.position} in a former life, but "
+                    f"cannot be read again from {at} to there: has its file changed?"
                 )
             fragment.feed(tracker.step, tracker.observe(poll)[0])
             fragment.take()

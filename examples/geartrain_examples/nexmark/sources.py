@@ -133,7 +133,7 @@ class _Events(Source[T]):
             raise SourceError(
                 f"source {step}: share must be 0 to shares - 1, events 0 or more and period_us 1 or more"
             )
-        return [_Split(f"{device}/{step}", self)]
+        return [_Split(device, self)]
 
 
 class Persons(_Events[Person]):

@@ -43,7 +43,7 @@ class Followed(Source[T]):
         """The one split of this device; raises `SourceError`."""
         if not self.path:
             raise SourceError(f'source {step} has no file: set path = "FILE" under [sources.{step}]')
-        return [_FollowedSplit[T](f"{device}/{step}", self, out)]
+        return [_FollowedSplit[T](device, self, out)]
 
 
 class _FollowedSplit(Generic[T]):

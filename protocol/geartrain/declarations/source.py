@@ -71,7 +71,9 @@ class Split(Protocol):
 
     @property
     def name(self) -> str:
-        """Unique in the fleet, and the same in every run: it is part of each record's origin."""
+        """Unique among the splits of its source in the fleet, and the same in every run. It is part of each
+        record's origin, behind the id of the source's step, which it need not name.
+        """
         ...
 
     @property

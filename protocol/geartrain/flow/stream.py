@@ -344,8 +344,8 @@ class Stream(Generic[T]):
 
         Args:
             step: the id of the step.
-            small: the records of the table. For each key the table holds the last one at the record's own
-                time.
+            small: the records of the table. For each key the table holds the last one whose event time is not
+                after that of the record: at equal times the table has it already.
             function: makes a record of a value and the table, which maps keys to records of `small`.
             key: a field of the records of `small`, or a function of them.
             out: the type of the records; what the function is annotated to return by default.

@@ -1,7 +1,8 @@
 """broadcast: each record of a stream together with a small table, the last record per key of another stream.
 
-The table is as of the record's own place in canonical order, so that records wait until the watermark has
-passed them. It needs all of the small stream, which only the cloud has.
+The table is as of the record's event time: at equal times the small record counts already, wherever it was
+born. So records wait until the watermark has passed them. The step needs all of the small stream, which only
+the cloud has.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _MAIN = b"m"
 
 class Broadcast(Keyed, frozen=True):
     """`function(value, table)` for each record of input 0. The table maps the `key` (a field, or a function)
-    of the records of input 1 to the canonically last of them. None of them is after the record.
+    of the records of input 1 to the canonically last of them. None of them has a later event time than the
+    record.
     """
 
     key: str | Callable[[Any], Any]
@@ -60,6 +62,11 @@ class _Cell(msgspec.Struct, Generic[M, S], array_like=True):
 @lru_cache(maxsize=256)
 def _cell_type(main: Any, small: Any) -> Any:
     return _Cell[main, small]
+
+
+def is_known(small: HeldRow[Any], row: HeldRow[Any]) -> bool:
+    """Whether the table has a small record for this one: from its event time on, whatever gave it."""
+    return small.time <= row.time
 
 
 class _Broadcasting:
@@ -113,7 +120,7 @@ class _Broadcasting:
         table: dict[Any, Any] = {}
         seen, at = MappingProxyType(table), 0
         for row in ready:
-            while at < len(versions) and versions[at].order() <= row.order():
+            while at < len(versions) and is_known(versions[at], row):
                 key = self._key(versions[at].value)
                 table.pop(key, None)  # what is read one by one comes in canonical order
                 table[key] = versions[at].value

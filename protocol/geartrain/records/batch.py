@@ -2,7 +2,7 @@
 
 This is what moves between the operators of a fragment, on a device and in the data centre alike.
 Guarantees: all columns have one length; canonical order is (event time, origin name, number, path), unique
-within a stream and independent of the cut.
+within a stream and independent of the cut. A name begins with the step where the record was born.
 """
 
 from __future__ import annotations
@@ -17,11 +17,25 @@ T = TypeVar("T")
 
 
 class Origin(msgspec.Struct, frozen=True, order=True):
-    """Where a record was born: split `name`, its `number` there, and the `path` of child indexes below it."""
+    """Where a record was born: `name` of the step and split, its `number` there, and the `path` of child
+    indexes below it.
+    """
 
     name: str
     number: int
     path: bytes = b""
+
+
+def origin_name(step: str, split: str) -> str:
+    """The name in the origins of a split's records. Step ids have no `/`, so no two sources share a name, and
+    the flow alone says which of two sources comes first: not the device that reads it.
+    """
+    return f"{step}/{split}"
+
+
+def source_of(name: str) -> str:
+    """The step that the name in an origin begins with: of a source's record the source."""
+    return name.partition("/")[0]
 
 
 def child_path(path: bytes, index: int) -> bytes:

@@ -68,10 +68,14 @@ def open_sources(graph: Graph, device: str, shared: Path | None = None, life: st
                 for split in splits:
                     split.name_client(client_id("source", life, device, graph.name, step.id, split.name))
             opened += [OpenedSplit(step.id, source, split) for split in splits]
-    names = [one.split.name for one in opened]
+    names = [(one.step, one.split.name) for one in opened]
     doubled = next((name for name in names if names.count(name) > 1), None)
     if doubled is not None:
-        raise SourceError(f"two splits are named {doubled!r}: a split's name is unique in the fleet")
+        where, name = doubled
+        raise SourceError(
+            f"source {where}: two splits are named {name!r}: give each split of a source a name of its own "
+            "in the fleet"
+        )
     return opened
 
 

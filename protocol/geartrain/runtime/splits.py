@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from geartrain.declarations.source import Batch as Read
 from geartrain.graph.conform import raw_form
 from geartrain.ports.spool import SplitProgress
-from geartrain.records.batch import Batch, DeadLetter, Origin
+from geartrain.records.batch import Batch, DeadLetter, Origin, origin_name
 from geartrain.records.codes import Code, Refusal
 from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME, SECOND_US, START_OF_TIME, format_time
 from geartrain.schema.codec import short_form
@@ -39,6 +39,8 @@ class SplitTracker:
     ) -> None:
         """`progress`: where a former life got to, None for a fresh start; since_1970: as the source says."""
         self.step, self.name, self._bound_us = step, name, out_of_orderness_us
+        self.origin_name = origin_name(step, name)
+        """What stands in the origin of each of its records."""
         self.progress = progress or SplitProgress(0, START_OF_TIME)
         self.quarantined = 0
         """Records refused so far because they were too far in the future."""
@@ -75,14 +77,14 @@ class SplitTracker:
         """
         times = as_numbers(poll.times if isinstance(poll.times, list) else list(poll.times), int)
         rejected = [
-            DeadLetter(self.step, Origin(self.name, r.number), r.event_time, r.code, r.reason, r.raw)
+            DeadLetter(self.step, Origin(self.origin_name, r.number), r.event_time, r.code, r.reason, r.raw)
             for r in poll.rejects
         ]
         if times is None:
             batch, unread = self._with_times(poll)
             rejected += unread
         else:
-            batch = Batch(list(poll.values), times, [self.name] * len(times), list(poll.numbers))
+            batch = Batch(list(poll.values), times, [self.origin_name] * len(times), list(poll.numbers))
         top, late, beyond = self.progress.max_time, [], []
         latest = END_OF_TIME - 1 if now_us is None else min(now_us + FUTURE_US_MAX, END_OF_TIME - 1)
         if self._in_order(batch.times, latest):
@@ -113,12 +115,12 @@ class SplitTracker:
         for value, time, number in zip(poll.values, poll.times, poll.numbers, strict=True):
             found = as_numbers([time], int)
             if found is None:
-                origin, refusal = Origin(self.name, number), self._mistimed(time, number)
+                origin, refusal = Origin(self.origin_name, number), self._mistimed(time, number)
                 unread.append(DeadLetter(self.step, origin, None, *refusal, raw_form(value)))
                 continue
             batch.values.append(value)
             batch.times += found
-            batch.names.append(self.name)
+            batch.names.append(self.origin_name)
             batch.numbers.append(number)
         return batch, unread
 
@@ -155,7 +157,7 @@ class SplitTracker:
         return Refusal(Code.MISTIMED, self._why_mistimed(time, number))
 
     def _why_mistimed(self, time: Any, number: int) -> str:
-        where = f"event time {short_form(time)} of split {self.name}, record {number}"
+        where = f"event time {short_form(time)} of split {self.origin_name}, record {number}"
         meant = "give an int of microseconds since 1970 UTC"
         if isinstance(time, int) and not isinstance(time, bool):
             return f"{where}: it is not in the years 100 to 2199: {meant}"

@@ -39,7 +39,7 @@ class TestingSource(Source[T]):
 
     Args:
         items: each `(event time in microseconds, record)`, a `Reject`, ABORT or EOF.
-        name: the split's name; `DEVICE/STEP` by default.
+        name: the split's name; the device's by default.
         out_of_orderness_us: how far a record may lie below the newest before it and not be late,
             microseconds.
     """
@@ -63,11 +63,7 @@ class TestingSource(Source[T]):
         Returns:
             One split, which reads the same items in every run.
         """
-        return [
-            _TestingSplit(
-                self.name or f"{device}/{step}", self.out_of_orderness_us, self.items, self._aborted
-            )
-        ]
+        return [_TestingSplit(self.name or device, self.out_of_orderness_us, self.items, self._aborted)]
 
     def __post_init__(self) -> None:
         self._aborted: set[int] = set()
@@ -96,7 +92,7 @@ class _TestingSplit:
                 if at > position:
                     break
                 self._aborted.add(at)
-                raise RunAbortedError(f"the item at {at} of {self.name} is ABORT")
+                raise RunAbortedError(f"the item at {at} of split {self.name} is ABORT")
             if isinstance(item, Reject):
                 rejects.append(item)
             elif item is not EOF and item is not ABORT:

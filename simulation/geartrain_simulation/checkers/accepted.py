@@ -13,6 +13,7 @@ import msgspec
 
 from geartrain.graph.graph import DEAD_LETTERS, LATE
 from geartrain.ports import SplitProgress, SpoolCommit, SpooledBatch
+from geartrain.records.batch import origin_name
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.schema import ColumnBatch, Schema
 from geartrain.wire.body import decode_rows
@@ -111,7 +112,7 @@ class Accepted:
     def opened(self, epoch: bytes, positions: Mapping[tuple[str, str], SplitProgress]) -> None:
         """Note where the device stood when ingest opened an epoch: after a loss it goes on from there."""
         if self._is_lost:
-            starts = {split: at.position for (_, split), at in positions.items()}
+            starts = {origin_name(*split): at.position for split, at in positions.items()}
             self._starts.setdefault(epoch, starts)
 
     def taken(self, channel: str) -> Taken:

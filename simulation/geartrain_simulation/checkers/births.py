@@ -13,6 +13,7 @@ import msgspec
 
 from geartrain.graph.graph import LATE
 from geartrain.ports import SpoolCommit
+from geartrain.records.batch import origin_name
 from geartrain_edge.sources.untimed import MARK_BOUND, MARK_EXACT, UNTIMED, HeldRead
 from geartrain_simulation.checkers.violation import Breach
 from geartrain_simulation.machine.clock import WALL_START_US
@@ -65,7 +66,7 @@ class Births:
 
         loses: whether its spool has dropped or lost rows; jumps: whether its clock was set more than once.
         """
-        ours = [(c, logged.row) for c, logged in rows if logged.row.name == f"{device}/beats"]
+        ours = [(c, logged.row) for c, logged in rows if logged.row.name == origin_name("beats", device)]
         lost = self._kept.get(device, set()) - {row.number for _, row in ours}
         if lost and not loses:
             self._breach("kept until timed", f"{device}: {len(lost)} readings lost, first {min(lost)}")

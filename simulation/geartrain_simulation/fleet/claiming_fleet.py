@@ -21,6 +21,7 @@ from geartrain.graph.graph import CLAIMS, STATE, Graph
 from geartrain.planning import Plan
 from geartrain.planning.mixed import make_mixed_plan
 from geartrain.ports import SpoolCommit
+from geartrain.records.batch import origin_name
 from geartrain.revision import Revision
 from geartrain.state.claims import ASKS, HAS
 from geartrain_cloud.downlink.downlink import Downlink
@@ -296,7 +297,8 @@ class ClaimingFleet(CutsFleet):
         twice, sent = Counter[tuple[str, int]](), dict[str, list[Row]]()
         for entry in self.ledger.all_entries():
             if entry.kind is EntryKind.CROSSING and entry.reason.code == EntryCode.FRESH_SPOOL:
-                stood = {split: at.position for (_, split), at in self.checkers.opened[entry.epoch].items()}
+                begun = self.checkers.opened[entry.epoch]
+                stood = {origin_name(*split): at.position for split, at in begun.items()}
                 rows = sent.pop(entry.device, [])
                 twice.update((row.name, row.number) for row in rows if row.number >= stood.get(row.name, 0))
             elif entry.channel == READINGS:

@@ -22,6 +22,7 @@ from msgspec.structs import replace as with_fields
 from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, STATE
 from geartrain.planning import Plan
 from geartrain.ports import SpoolCommit
+from geartrain.records.batch import origin_name
 from geartrain.records.codes import Code
 from geartrain.state.claims import ASKS, HAS, LOST
 from geartrain.state.moving import said_of
@@ -163,7 +164,7 @@ class DroppingFleet(ClaimingFleet):
             place = self._place_of(device.name)
             self.met[f"anew {place.how}" if place else "never anew"] += 1
             records, chain = self._totals(device.name, place), set[tuple[str, int, int]]()
-            name = f"{device.name}/{READINGS}"
+            name = origin_name(READINGS, device.name)
             found = sorted((row.number, *row.fields) for row in rows if row.name == name)
             if found != records:
                 odd = (
@@ -191,7 +192,7 @@ class DroppingFleet(ClaimingFleet):
         for entry in self._entries_of(name):
             if entry.channel in (READINGS, TOTALS) and (place is None or entry.number < place.entry):
                 rows = [one.row for one in self.checkers.rows_of(entry)]
-                before.update(row.number for row in rows if row.name == f"{name}/{READINGS}")
+                before.update(row.number for row in rows if row.name == origin_name(READINGS, name))
         found, sums = list[tuple[int, str, int, int]](), dict[tuple[str, bool], tuple[int, int]]()
         for row, reading in records_of(self._source, name):
             at = reading.sensor, row.number in before

@@ -82,7 +82,7 @@ class Readings(Source[Reading]):
         if device not in self.records:
             return []
         rows = rows_of(self.seed, device, self.records[device])
-        return [_Recorded(f"{device}/{step}", rows, self.pause_s_max)]
+        return [_Recorded(device, step, rows, self.pause_s_max)]
 
 
 def rows_of(seed: int, device: str, records: int) -> list[tuple[int, Reading | None]]:
@@ -113,7 +113,7 @@ class Doors(Readings):
         if device not in self.records:
             return []
         rows: list[tuple[int, Reading | None]] = list(doors_of(self, device))
-        return [_Recorded(f"{device}/{step}", rows, self.pause_s_max)]
+        return [_Recorded(device, step, rows, self.pause_s_max)]
 
 
 def doors_of(source: Doors, device: str) -> list[tuple[int, Reading]]:
@@ -125,9 +125,11 @@ def doors_of(source: Doors, device: str) -> list[tuple[int, Reading]]:
 class _Recorded:
     out_of_orderness_us = 0
 
-    def __init__(self, name: str, rows: list[tuple[int, Reading | None]], pause_s_max: float) -> None:
-        self.name, self._rows, self._pause_s_max = name, rows, pause_s_max
-        self._random = Random(f"{name}/pauses")
+    def __init__(
+        self, device: str, step: str, rows: list[tuple[int, Reading | None]], pause_s_max: float
+    ) -> None:
+        self.name, self._rows, self._pause_s_max = device, rows, pause_s_max
+        self._random = Random(f"{device}/{step}/pauses")
 
     async def read(self, position: int, limit: int) -> Read:
         """Some of the rows from `position` on, at times none."""
@@ -154,7 +156,7 @@ class Beats(Source[Reading]):
         """One split of a device that has a sensor."""
         if device not in self.sensors:
             return []
-        return [_Live(f"{device}/{step}", self.sensors[device], self.pause_s_max)]
+        return [_Live(device, self.sensors[device], self.pause_s_max)]
 
 
 @dataclass(frozen=True, slots=True)

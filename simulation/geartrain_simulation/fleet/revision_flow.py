@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from geartrain import Context, Flow, Record, State, Stream, Table, Task
 from geartrain.graph.graph import Graph
 from geartrain.planning import Plan, make_plan
+from geartrain.records.batch import origin_name
 from geartrain.revision import revision_of
 from geartrain.revision.change import change_of
 from geartrain_simulation.fleet.readings import Doors, Reading, Readings, Total, rows_of
@@ -357,5 +358,6 @@ def records_of(source: Readings, device: str) -> list[tuple[Row, Reading]]:
         for number, (time, reading) in enumerate(rows_of(source.seed, device, source.records[device])):
             if reading is not None:
                 fields = (reading.sensor, reading.level)
-                found.append((Row(time, split.name, number, b"", fields), reading))
+                name = origin_name("readings", split.name)
+                found.append((Row(time, name, number, b"", fields), reading))
     return found

@@ -16,6 +16,7 @@ from random import Random
 from msgspec.structs import replace as with_fields
 
 from geartrain.planning import Plan
+from geartrain.records.batch import origin_name
 from geartrain_cloud.log.entry_reasons import number_of
 from geartrain_cloud.log.roster import RosterDocument
 from geartrain_cloud.ports import EntryKind
@@ -64,7 +65,7 @@ class SourceFleet(RevisionFleet):
             if not had:
                 self.checkers.stands.add(DOORS)
             rows = [
-                Row(time, f"{device}/{DOORS}", number, b"", (reading.sensor, reading.level))
+                Row(time, origin_name(DOORS, device), number, b"", (reading.sensor, reading.level))
                 for number, (time, reading) in enumerate(doors_of(source, device))
                 if had and (behind is None or number < behind.doors)
             ]

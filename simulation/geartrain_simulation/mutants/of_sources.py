@@ -52,8 +52,8 @@ def _begins_where_the_others_stand(patches: Patches) -> None:
         def restore(intake: Intake, positions: Any, *, hold: bool = False) -> None:
             ends = [at for (step, _), at in positions.items() if step == SOURCE]
             if ends and not any(step == DOORS for step, _ in positions):
-                device = next(split for step, split in positions if step == SOURCE).partition("/")[0]
-                positions = {**positions, (DOORS, f"{device}/{DOORS}"): ends[0]}
+                device = next(split for step, split in positions if step == SOURCE)
+                positions = {**positions, (DOORS, device): ends[0]}
             right(intake, positions, hold=hold)
 
         return restore
