@@ -18,13 +18,14 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from geartrain.errors import SourceError
+from geartrain.errors import ConfigError, SourceError
 from geartrain.source import Batch, Source, Split
 from geartrain_devices.csv_replay import csv_reader
+from geartrain_devices.csv_rows import CsvOptions
 from geartrain_devices.file_replay import RecordedRow, ReplaySplit, RowReader
 from geartrain_devices.json_fields import JsonFields
-from geartrain_devices.json_lines import JsonReader
-from geartrain_devices.json_values import ValueOptions
+from geartrain_devices.json_lines import JsonLines, JsonReader
+from geartrain_devices.text_bytes import check_encoding
 
 T = TypeVar("T")
 
@@ -42,6 +43,7 @@ class History(Source[T]):
         time: the column, or the path in a document, of the event time.
         device: whose history it is; it stands in the names of splits.
         alone: nothing of `original` is read, and the source ends behind the last row.
+        options: how the files are written: those of `CsvOptions`, or of `JsonLines`.
     """
 
     original: Any
@@ -49,6 +51,7 @@ class History(Source[T]):
     time: str = "time"
     device: str = ""
     alone: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def _now(self) -> Source[Any]:
@@ -120,11 +123,19 @@ class History(Source[T]):
         return ReplaySplit(f"source {step}", name, _Files(readers), math.inf, clock.monotonic)
 
     def _reader(self, path: str, step: str, out: type[T]) -> RowReader:
-        form = form_of(path)
-        if form == CSV:
-            return csv_reader(path, self.time, out)
-        if form == JSON:
-            return JsonReader(path, JsonFields(f"source {step}", out, self.time, ValueOptions(), {}))
+        form, where = form_of(path), f"source {step}.history.options"
+        try:
+            if form == CSV:
+                written = CsvOptions().with_options(self.options, where)
+                written.check_csv(where)
+                return csv_reader(path, self.time, out, written)
+            if form == JSON:
+                lines: JsonLines[Any] = JsonLines(time=self.time).with_options(self.options, where)
+                check_encoding(where, lines.encoding)
+                fields = JsonFields(f"source {step}", out, lines.time, lines, lines.fields)
+                return JsonReader(path, fields, lines.encoding)
+        except ConfigError as error:
+            raise SourceError(str(error)) from None
         raise SourceError(
             f"file {path} is neither CSV nor JSON lines: call it .csv or .jsonl, or so with .gz behind it"
         )

@@ -93,6 +93,38 @@ def test_history_comes_first_by_time_and_what_happens_now_behind_it(tmp_path: Pa
     assert split.name == "d1/0"
 
 
+def test_options_say_how_the_files_are_written(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("when;sensor;celsius\n01.02.2024 10:00;a;1,5\n01.02.2024 10:01;b;NA\n")
+    options = {"delimiter": ";", "decimal": ",", "null_values": ["NA"], "time_format": "%d.%m.%Y %H:%M"}
+    operator = _operator(_Sensors(), files=[str(tmp_path / "a.csv")], time="when", options=options)
+    batches = _read(operator.source.open("d1", "readings", Reading)[0])
+    assert _rows(batches)[0] == (1, "a", 1.5)
+    assert [one.code for batch in batches for one in batch.rejects] == ["missing_value"]
+    (tmp_path / "b.jsonl").write_bytes('{"t": 5, "s": "K\u00f6ln", "celsius": 1}\n'.encode("cp1252"))
+    lines = {"encoding": "cp1252", "fields": {"sensor": "s"}, "time_unit": "ms"}
+    operator = _operator(_Sensors(), files=[str(tmp_path / "b.jsonl")], time="t", options=lines)
+    (split,) = operator.source.open("d1", "readings", Reading)
+    found = _read(split)
+    assert (_rows(found)[0], found[0].times) == ((0, "K\u00f6ln", 1.0), [5_000])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"delimeter": ";"}, "source readings.history.options: there is no option 'delimeter'; options of"),
+        ({"delimiter": ";;"}, "source readings.history.options: delimiter = ';;' must be one character"),
+        ({"skip_lines": "1"}, "source readings.history.options.skip_lines = '1': "),
+    ],
+)
+def test_an_option_of_the_files_that_cannot_be_is_one_sentence(
+    tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    operator = _operator(_Sensors(), files=[_csv(tmp_path / "a.csv")], options=options)
+    with pytest.raises(SourceError) as error:
+        operator.source.open("d1", "readings", Reading)
+    assert str(error.value).startswith(said)
+
+
 @pytest.mark.parametrize("position", [0, 1, 2, LIVE, LIVE + 1])
 def test_each_position_gives_the_same_rest(tmp_path: Path, position: int) -> None:
     path = _csv(tmp_path / "a.csv", *(f"1970-01-01T00:00:0{n}Z,a,{n}" for n in range(3)))

@@ -8,6 +8,7 @@ before the first position, or in one commit with it.
 from __future__ import annotations
 
 from pathlib import PurePath
+from typing import Any
 
 import msgspec
 
@@ -19,15 +20,17 @@ from geartrain_edge.errors import ChangedFlowError
 Notes = dict[tuple[str, bytes], bytes | None]
 
 
-class _Note(msgspec.Struct, frozen=True):
-    """files: their names without folders, since a state folder may move."""
+class _Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """files: their names without folders, since a state folder may move; options: how they are written."""
 
     files: list[str]
     time: str
     alone: bool
+    options: dict[str, Any] = {}
 
     def __str__(self) -> str:
-        return f"{', '.join(self.files)}, by {self.time}"
+        written = "".join(f", {name} = {value!r}" for name, value in sorted(self.options.items()))
+        return f"{', '.join(self.files)}, by {self.time}{written}"
 
 
 def changed_histories(image: SpoolImage, plan: Plan) -> Notes:
@@ -56,7 +59,7 @@ def _note_of(operator: object) -> bytes | None:
         return None
     history = operator.history
     files = [PurePath(one).name for one in history.files]
-    return msgspec.json.encode(_Note(files, history.time, history.alone))
+    return msgspec.json.encode(_Note(files, history.time, history.alone, history.options))
 
 
 def _said(note: bytes | None) -> str:

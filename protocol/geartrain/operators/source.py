@@ -27,13 +27,15 @@ HISTORIES = "geartrain_devices.history"
 
 class HistoryFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Records of before, in files: `files` are their paths, `time` is the column of the event time, `device`
-    whose history it is. alone: the source gives nothing else, and is read in the cloud.
+    whose history it is. alone: the source gives nothing else, and is read in the cloud. options: of the
+    sources that read such files, which say how these are written.
     """
 
     files: list[str] = []
     time: str = "time"
     device: str = ""
     alone: bool = False
+    options: dict[str, Any] = {}
 
 
 def _enabled(value: Any, where: str) -> bool:
