@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 
+from tests.tidy.messages import read_messages
 from tests.tidy.source import PARTS, Source
 
 Rule = Callable[[Source], Iterator[str]]
@@ -183,6 +184,7 @@ RULES: tuple[Rule, ...] = (
     lengths,
     names,
     raised_in_groups,
+    read_messages,
     tests_prove,
     unfinished,
 )

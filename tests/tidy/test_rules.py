@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.tidy import rules
+from tests.tidy.messages import read_messages
 from tests.tidy.rules import Rule
 from tests.tidy.source import Source
 
@@ -23,6 +24,28 @@ def function_of(lines: int) -> str:
 
 
 BAD: list[tuple[Rule, str, str]] = [
+    (read_messages, CORE, "if one.why == 'it is late': ..."),
+    (read_messages, CORE, "if one.reason != LATE: ..."),
+    (read_messages, CORE, "if report.detail in (LATE, 'it is early'): ..."),
+    (read_messages, EDGE, "if WENT_BACK in one.why: ..."),
+    (read_messages, EDGE, "if 'refused' in status().alarm.lower(): ..."),
+    (read_messages, EDGE, "if why.startswith(LATE): ..."),
+    (read_messages, EDGE, "count = int(entry.detail.split(' ')[0])"),
+    (read_messages, EDGE, "_, _, why = host.why.partition(f'revision {number}: ')"),
+    (read_messages, CLOUD, "import re\nfound = re.search('revision [0-9]+', entry.detail)"),
+    (read_messages, CLOUD, "found = _REVISION.search(one.sentence)"),
+    (read_messages, CLOUD, "if 'in use' in str(error): ..."),
+    (read_messages, CLOUD, "rest = str(error).removeprefix('table: ')"),
+    (
+        read_messages,
+        CLOUD,
+        "def f(error):\n    text = ' '.join(str(error).split())\n    return text.endswith('late')",
+    ),
+    (read_messages, CLOUD, "if error.args[0] == 'late': ..."),
+    (read_messages, CLOUD, "_LATE = 'a fresh spool: '\ndef f(text):\n    return text.startswith(_LATE)"),
+    (read_messages, CLOUD, "_LATE = 'cannot connect back'\ndef f(trace):\n    return _LATE in trace"),
+    (read_messages, CLOUD, "clause = entry_sentence(reason).partition(': ')[2]"),
+    (read_messages, CLOUD, "if letter == 'state that is not taken in': ..."),
     (rules.import_direction, EDGE, "import geartrain_cloud.log"),
     (rules.import_direction, CLOUD, "from geartrain_devices import files"),
     (rules.import_direction, CORE, "def f():\n    from geartrain_edge.spool.spool import Spool"),
@@ -64,6 +87,20 @@ BAD: list[tuple[Rule, str, str]] = [
 ]
 
 GOOD: list[tuple[Rule, str, str]] = [
+    (read_messages, CORE, "if one.why: ..."),
+    (read_messages, CORE, "if one.why == '' or (why, state) != (self.why, self.state): ..."),
+    (read_messages, CORE, "if one.reason.code == EntryCode.LATE or nack.reason is NackReason.GAP: ..."),
+    (read_messages, CORE, "if error.reason == 'WRONG_VERSION_NUMBER': ..."),
+    (read_messages, CORE, "line = ' '.join(str(error).split())\nlines = why.split('\\n')"),
+    (read_messages, CORE, "short = why[:400]\nif state == 'going over': ..."),
+    (
+        read_messages,
+        CORE,
+        "if name in said and mode in ('edge', 'cloud') and 'unmoved' in reason.details: ...",
+    ),
+    (read_messages, CORE, "if text.startswith('-----BEGIN') or path.endswith('.csv'): ..."),
+    (read_messages, "cloud/geartrain_cloud/spark/error_texts.py", "lost = 'failed to connect' in trace"),
+    (read_messages, TEST, "assert 'is late' in one.why"),
     (rules.import_direction, EDGE, "import geartrain.wire\nimport geartrain_edge.spool.spool\nimport os"),
     (
         rules.import_direction,
