@@ -24,7 +24,7 @@ from geartrain_simulation.campaign.campaign import Report, run_seeds
 from geartrain_simulation.campaign.regressions import Case, drawn, keep, load, shrunk
 from geartrain_simulation.campaign.runs import USUAL, WORLDS, Key, Result, current_key, run_seed
 from geartrain_simulation.machine.trace import LINES_KEPT
-from geartrain_simulation.mutants import MUTANTS, Kill, first_kill
+from geartrain_simulation.mutants import MUTANTS, BrokenRunError, Kill, first_kill
 
 GOOD, BROKEN, WRONG = 0, 1, 2
 SEED_MAX = 2**63 - 1
@@ -227,12 +227,23 @@ def _print_result(result: Result) -> None:
 
 
 def _mutants(*, as_json: bool) -> int:
-    kills: dict[str, Kill | None] = {}
+    kills, broken = dict[str, Kill | None](), dict[str, str]()
     with ProcessPoolExecutor() as pool:
-        for name, kill in zip(MUTANTS, pool.map(_kill, MUTANTS), strict=True):
+        for name, (kill, fault) in zip(MUTANTS, pool.map(_kill, MUTANTS), strict=True):
             kills[name] = kill
+            if fault:
+                broken[name] = fault
             if not as_json:
-                _print(f"{name:40} {'SURVIVES' if kill is None else f'seed {kill.seed:<4} {kill.how}'}"[:150])
+                shown = (
+                    f"seed {kill.seed:<4} {kill.how}"
+                    if kill
+                    else f"BROKEN   {fault}"
+                    if fault
+                    else "SURVIVES"
+                )
+                _print(f"{name:40} {shown}"[:150])
+    for fault in broken.values():
+        sys.stderr.write(f"gear-sim: a checker raised: {fault}\n")
     if as_json:
         _print_json({name: None if kill is None else asdict(kill) for name, kill in kills.items()})
     survivors = sum(kill is None for kill in kills.values())
@@ -241,8 +252,12 @@ def _mutants(*, as_json: bool) -> int:
     return BROKEN if survivors else GOOD
 
 
-def _kill(name: str) -> Kill | None:
-    return first_kill(MUTANTS[name])
+def _kill(name: str) -> tuple[Kill | None, str]:
+    """The seed that shows a fault, and where the fault has broken a checker in its place, how."""
+    try:
+        return first_kill(MUTANTS[name]), ""
+    except BrokenRunError as error:
+        return None, str(error)
 
 
 def _regressions(file: Path, *, as_json: bool) -> int:

@@ -18,7 +18,7 @@ from geartrain_simulation.campaign.shrinking import Tries, shrink
 from geartrain_simulation.cli import main
 from geartrain_simulation.fleet.devices import Device
 from geartrain_simulation.fleet.troubles import Fault
-from geartrain_simulation.mutants import MUTANTS, planted
+from geartrain_simulation.mutants import MUTANTS, BrokenRunError, Mutant, first_kill, planted
 from tests.drawing import few_and_all
 
 REGRESSIONS = Path(__file__).with_name("regressions.json")
@@ -150,10 +150,41 @@ def test_mutants_have_a_line_each_and_a_survivor_is_a_failure(
     monkeypatch.setattr(cli, "_kill", _survives)
     assert main(["--mutants", "--json"]) == 1
     assert json.loads(capsys.readouterr().out) == dict.fromkeys(few)
+    monkeypatch.setattr(cli, "_kill", _breaks)
+    assert main(["--mutants"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out.count("BROKEN") == len(few)
+    assert shown.err.splitlines()[0] == "gear-sim: a checker raised: trim on puback, seed 4: KeyError: 'x'"
 
 
-def _survives(name: str) -> None:
+def _survives(name: str) -> tuple[None, str]:
     """Of every fault."""
+    return None, ""
+
+
+def _breaks(name: str) -> tuple[None, str]:
+    return None, str(BrokenRunError(name, 4, KeyError("x")))
+
+
+def test_a_fault_that_breaks_a_checker_is_told_by_its_seed() -> None:
+    def run(seed: int) -> None:
+        raise KeyError(seed)
+
+    with pytest.raises(BrokenRunError, match="odd, seed 7: KeyError: 7"):
+        first_kill(Mutant("odd", lambda patches: None, run), [7])
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("names", few_and_all("faults of the command", sorted(MUTANTS), 4))
+def test_the_command_goes_through_planted_faults(
+    names: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [*names, "state of the next revision before its crossing"]  # which once broke a checker
+    monkeypatch.setattr(cli, "MUTANTS", {name: MUTANTS[name] for name in names})
+    assert main(["--mutants"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(" seed " in line for line in lines[: len(names)])
+    assert lines[-1].startswith(f"{len(set(names))} planted faults, 0 not found")
 
 
 # Shrinking

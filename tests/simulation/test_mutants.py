@@ -137,7 +137,7 @@ RULES: dict[str, str | tuple[str, ...]] = {
     "revision not in the commit of a crossing": "one commit",
     "number of a revision not kept": "one commit",
     "crossing in two commits": "one commit",
-    "state of the next revision before its crossing": ("one commit", "forward", "begun"),
+    "state of the next revision before its crossing": ("announced", "one commit", "forward", "begun"),
     "crossing forgotten in a new epoch": "steps",
     "last records read again behind a crossing": ("boundary", "one birth"),
     "boundary said before its place": "boundary",

@@ -56,6 +56,13 @@ class Kill:
     how: str
 
 
+class BrokenRunError(Exception):
+    """A planted fault has broken what checks a run: a checker is to report, and never to raise."""
+
+    def __init__(self, name: str, seed: int, error: Exception) -> None:
+        super().__init__(f"{name}, seed {seed}: {type(error).__name__}: {error}")
+
+
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[None]:
     """Run the block with the fault in its place."""
@@ -65,11 +72,13 @@ def planted(mutant: Mutant) -> Iterator[None]:
 
 
 def first_kill(mutant: Mutant, seeds: Iterable[int] = range(SEEDS_MAX)) -> Kill | None:
-    """The first of the seeds that shows the fault, None where none does."""
+    """The first of the seeds that shows the fault, None where none does; raises `BrokenRunError`."""
     with planted(mutant), quiet():
         for seed in seeds:
             try:
                 mutant.run(seed)
             except FOUND as error:
                 return Kill(seed, f"{type(error).__name__}: {error}")
+            except Exception as error:
+                raise BrokenRunError(mutant.name, seed, error) from error
     return None
