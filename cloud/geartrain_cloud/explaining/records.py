@@ -7,10 +7,11 @@ record is as its device sent it, and names its type: a channel has several where
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from typing import Any
+
+import msgspec
 
 from geartrain.graph.graph import CLAIMS, STATE
 from geartrain.records.event_time import format_time
@@ -25,6 +26,8 @@ from geartrain_cloud.ports import Entry
 
 PAGE_ROWS, PAGE_BYTES = 10_000, 4 << 20
 """After which a page ends with the entry at hand."""
+RUN_ROWS = 2_000
+"""Of entries that are read together: each question to the ledger opens it."""
 SCANNED_ROWS = 500_000
 """Rows of other times that a page looks at, at the most."""
 _TIMELESS = frozenset({STATE, CLAIMS})
@@ -41,19 +44,25 @@ def page_of(question: RecordsQuestion) -> dict[str, Any]:
     found: dict[str, Any] = {"records": [], "upto": ends, "clocks": log.clocks_at(flow, ends), "removed": {}}
     types: dict[str, dict[str, str]] = {}
     size = scanned = 0
+
+    def is_full() -> bool:
+        return size >= PAGE_BYTES or scanned >= SCANNED_ROWS or len(found["records"]) >= PAGE_ROWS
+
     for key, end in ends.items():
-        while at[key] < end and size < PAGE_BYTES and scanned < SCANNED_ROWS:
-            if len(found["records"]) >= PAGE_ROWS:
-                break
-            upto = min(end, log.limit(flow, key, at[key], 1))
+        while at[key] < end and not is_full():
+            upto = min(end, log.limit(flow, key, at[key], RUN_ROWS))
             for entry in log.entries(flow, key, at[key], upto):
+                at[key] = entry.number
                 scanned += entry.count
                 if entry.count and not entry.segment:
                     found["removed"][entry.channel] = entry.number
                 for record in _records(log, entry, types, question) if entry.segment else ():
                     found["records"].append(record)
-                    size += len(json.dumps(record))
-            at[key] = upto
+                    size += len(msgspec.json.encode(record))
+                if is_full():
+                    break
+            else:
+                at[key] = upto
     return {
         **found,
         "after": at,
@@ -72,9 +81,11 @@ def _records(
     rows = from_table(schema, table)
     said: list[list[Any]] = [table.column(name).to_pylist() for name in SYSTEM_NAMES[4:]]
     paths = rows.paths if rows.paths is not None else [b""] * len(rows)
+    known = types.setdefault(entry.channel, {})
     for row, time in enumerate(rows.times):
         if question.begin <= time < question.end or entry.channel in _TIMELESS:
-            types.setdefault(entry.channel, {})[schema.schema_id] = schema.to_json()
+            if schema.schema_id not in known:
+                known[schema.schema_id] = schema.to_json()
             device, seq, late, overtaken = (column[row] for column in said)
             values = [column[row] for column in rows.fields]
             yield {
