@@ -111,6 +111,8 @@ class CsvValues:
         def parse_number(text: str) -> Any:
             try:
                 return parse(text if is_plain else self._plain(text))
+            except BadRowError:  # a number, which the field cannot have
+                raise
             except ValueError as error:
                 said = str(error) if is_plain else f"{shortened(text)} is not a number as the options have it"
                 raise BadRowError(f"{said}{self._advice(text)}", BAD_VALUE) from None
@@ -176,14 +178,15 @@ def _parse_float(text: str) -> float:
         raise ValueError(f"{shortened(text)} is not a number")
     number = float(text)
     if isinf(number) and any(character.isdigit() for character in text):
-        raise ValueError(f"{shortened(text)} is beyond a float of 64 bits")
+        raise BadRowError(f"{shortened(text)} is beyond a float of 64 bits", BAD_VALUE)
     return number
 
 
 def _parse_finite(text: str) -> float:
     number = _parse_float(text)
     if not isfinite(number):
-        raise ValueError(f"{shortened(text)} is no finite number: set nan = true to read it")
+        advice = "set nan = true to read it, or null_values where it means a missing value"
+        raise BadRowError(f"{shortened(text)} is no finite number: {advice}", BAD_VALUE)
     return number
 
 

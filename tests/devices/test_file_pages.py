@@ -57,7 +57,7 @@ def results(source: Source[Reading]) -> tuple[list[str], list[str]]:
     return records, [letter.reason for letter in found.dead_letters]
 
 
-@pytest.mark.parametrize(("page", "suffix", "size"), [("csv.md", ".csv", 19), ("json_lines.md", ".jsonl", 6)])
+@pytest.mark.parametrize(("page", "suffix", "size"), [("csv.md", ".csv", 20), ("json_lines.md", ".jsonl", 6)])
 def test_each_file_of_the_page_is_read_by_its_options(
     page: str, suffix: str, size: int, tmp_path: Path
 ) -> None:
