@@ -16,6 +16,7 @@ from dataclasses import field
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException
+from math import isfinite
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 from urllib.error import HTTPError
@@ -29,7 +30,7 @@ from geartrain.declarations.options import Count, FilePath, Positive
 from geartrain.errors import SourceError
 from geartrain.source import Source, Split
 from geartrain_devices.http_place import NOTHING, Answered, HttpPlace, answered
-from geartrain_devices.json_fields import DOCUMENT_BYTES_MAX, JsonFields, now_us, parse_path
+from geartrain_devices.json_fields import DOCUMENT_BYTES_MAX, JsonFields, decode_document, now_us, parse_path
 from geartrain_devices.json_values import ValueOptions
 from geartrain_devices.live import LiveBufferSplit
 
@@ -37,6 +38,8 @@ T = TypeVar("T")
 _LOG = logging.getLogger("geartrain.devices")
 
 _TIMEOUT_S = 10.0
+_ENCODE = msgspec.json.Encoder(decimal_format="number").encode
+"""Numbers as they were written."""
 
 
 class HttpPoll(ValueOptions, Source[T]):
@@ -136,7 +139,7 @@ class _Asking:
 
     def _new(self, answer: _Answer, last: Answered) -> tuple[Answered, list[bytes]]:
         """An answer as it is kept, and those of its records that were not given."""
-        raws = _records(answer.body, self._items)
+        raws = _records(answer.body, self._items, takes_nan=self._fields.takes_nan)
         now = answered(answer.body, answer.etag, answer.modified, answer.date, len(raws))
         return now, raws[last.records :] if now.digest == last.digest else raws
 
@@ -166,19 +169,28 @@ def _get(url: str, last: Answered) -> _Answer | None:
     return _Answer(body, *found)
 
 
-def _records(answer: bytes, items: tuple[str | int, ...]) -> list[bytes]:
+def _records(answer: bytes, items: tuple[str | int, ...], *, takes_nan: bool = False) -> list[bytes]:
     """The documents of an answer; all of it where it has no such list."""
     if not items:
         return [answer]
     try:
-        found: Any = msgspec.json.decode(answer)
+        found = decode_document(answer, takes_nan=takes_nan)
         for step in items:
             found = found[step]
         if isinstance(found, list):
-            return [msgspec.json.encode(one) for one in found]
-    except (msgspec.DecodeError, LookupError, TypeError, RecursionError):
+            return [_ENCODE(_written(one) if takes_nan else one) for one in found]
+    except (ValueError, LookupError, TypeError, RecursionError):
         pass  # it becomes a dead letter with all its bytes
     return [answer]
+
+
+def _written(value: Any) -> Any:
+    """A value whose NaN and infinities are texts, as JSON can have them."""
+    if isinstance(value, list):
+        return [_written(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _written(one) for name, one in value.items()}
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 
 def _read(fields: JsonFields, raw: bytes) -> tuple[int, Any]:

@@ -84,7 +84,8 @@ class JsonFields:
         """
         by_clock = isinstance(options, Source) and not options.replayable
         self._times = Times(where, options, by_clock=by_clock)
-        self._takes_nan = options.nan
+        self.takes_nan = options.nan
+        """Whether documents may have NaN and infinity."""
         self._kind, self._codec = kind, RowCodec(kind)
         names = field_names(kind) if is_record_type(kind) else ("value",)
         hints = typing.get_type_hints(kind, include_extras=True) if is_record_type(kind) else {"value": kind}
@@ -125,7 +126,7 @@ class JsonFields:
         typed = self._typed
         if typed is not None and (found := typed.read(raw)) is not None:
             return found
-        document = decode_document(raw, takes_nan=self._takes_nan)
+        document = decode_document(raw, takes_nan=self.takes_nan)
         if typed is not None:
             typed.learn(document)
         if topic is not None:

@@ -17,6 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from geartrain import Digits, Record
+from geartrain_devices.http_poll import _records
 from geartrain_devices.json_fields import JsonFields, decode_document
 from geartrain_devices.json_values import NoValueError, ValueOptions
 
@@ -314,3 +315,12 @@ def test_a_document_is_read_or_has_a_fault(value: Any, damages: list[tuple[int, 
         said = "it is not JSON: it "
     assert found == meant
     assert said.startswith("it is not JSON: it ")
+
+
+def test_the_elements_of_an_answer_keep_their_numbers_as_they_are_written() -> None:
+    answer = b'{"all": [{"amount": 123456789.123456789}, {"amount": 0.1, "level": -0.0}, {"level": NaN}]}'
+    first, second, third = (read(one, nan=True) for one in _records(answer, ("all",), takes_nan=True))
+    assert (first.amount, second.amount) == (Decimal("123456789.123456789"), Decimal("0.1"))
+    assert math.copysign(1, second.level) == -1
+    assert math.isnan(third.level)
+    assert _records(answer, ("all",)) == [answer], "without the option the answer is one dead letter"
