@@ -265,6 +265,11 @@ def quantile(
 ) -> AggregateSpec:
     """The `q`-quantile, estimated; the same bits in any order and under any cut.
 
+    Of n values in ascending order it means the one at index floor(q * (n - 1)), counted from 0. So q = 0 is
+    the smallest, and q = 1 the largest. The median of an even number of values is the lower of the two in the
+    middle. Nothing is interpolated between two values. NumPy calls this `method="lower"`. The result lies
+    within `error` of that value.
+
     The algorithm is DDSketch (Masson, Rim, Lee, VLDB 2019) with the linearly interpolated mapping.
 
     Args:
@@ -281,7 +286,7 @@ def quantile(
 
     >>> from geartrain import agg
     >>> medians = agg.quantile("price").aggregate
-    >>> 1.98 < medians.result(medians.add_all(medians.create(), [1.0, 2.0, 3.0], [], [])) < 2.02
+    >>> 1.98 < medians.result(medians.add_all(medians.create(), [1.0, 2.0, 3.0, 9.0], [], [])) < 2.02
     True
     """
     return Quantile(q, error).of(of)

@@ -222,6 +222,25 @@ def test_a_quantile_is_within_its_error(values: list[float], q: float, error: fl
     assert abs(found - exact) <= error * abs(exact) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(
+    ("count", "q", "wanted"),
+    [
+        (1, 0.5, 1),
+        (2, 0.5, 1),
+        (3, 0.5, 2),
+        (4, 0.5, 2),
+        (10, 0.9, 9),
+        (11, 0.9, 10),
+        (10, 0.99, 9),
+        (10, 1, 10),
+    ],
+)
+def test_a_quantile_is_the_value_of_the_rank_that_its_docs_state(count: int, q: float, wanted: int) -> None:
+    """As `numpy.quantile(range(1, count + 1), q, method="lower")` gives it."""
+    found = result(agg.quantile("x", q, error=0.001), list(range(1, count + 1)), int)
+    assert abs(found - wanted) <= 0.001 * wanted
+
+
 def test_values_that_cannot_be_aggregated_are_refused_before_any_is_added() -> None:
     for spec, value in [
         (agg.sum("x"), "7"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from geartrain import Flow, Record, Table, agg, by_key, global_window, tumbling
+from geartrain import Context, Flow, Record, Table, Task, agg, by_key, global_window, tumbling
 from geartrain.errors import PlacementError
 from geartrain.planning import choose_cut, make_plan
 from geartrain.planning.cuts import Rule
@@ -32,6 +32,11 @@ class Loop(Record):
 class Counted(Record):
     street: str
     n: int
+
+
+class Every(Task[Pass, Pass]):
+    def on_next(self, value: Pass, ctx: Context[Pass, None]) -> None:
+        ctx.emit(faster(value))
 
 
 class Number(Record):
@@ -70,6 +75,12 @@ KEPT: dict[str, Callable[[Any, Any], Any]] = {
     "join that keeps the field": lambda passes, other: passes.key_by("street", name="l").join(
         "joined", other("street").key_by("street", name="r"), both, within=hour(), keeps=["street"]
     ),
+    "process that keeps the field": lambda passes, other: passes.key_by("street", name="k").process(
+        "p", Every(), keeps=["street"]
+    ),
+    "distinct": lambda passes, other: passes.key_by("street", name="k").distinct(
+        "d", ttl=timedelta(hours=1), fields=["lane"]
+    ),
     "an aggregate that gives its key on": lambda passes, other: (
         passes.key_by("street", name="k").window(hour()).aggregate("n", out=Counted, n=agg.count())
     ),
@@ -91,6 +102,10 @@ LOST: dict[str, Callable[[Any, Any], Any]] = {
     ),
     "join with a source of another domain": lambda passes, other: passes.key_by("street", name="l").join(
         "joined", other("lane").key_by("street", name="r"), both, within=hour(), keeps=["street"]
+    ),
+    "process": lambda passes, other: passes.key_by("street", name="k").process("p", Every()),
+    "process that keeps another field": lambda passes, other: passes.key_by("street", name="k").process(
+        "p", Every(), keeps=["lane"]
     ),
     "reduce": lambda passes, other: passes.key_by("street", name="k").reduce("r", lambda a, b: b),
 }

@@ -209,3 +209,32 @@ def test_a_ttl_is_longer_than_nothing() -> None:
     _, steps = walk()
     with pytest.raises(FlowError, match="must be longer than nothing"):
         steps.key_by("foot").process("count", Count(), ttl=timedelta(-1))
+
+
+def test_distinct_lets_the_first_of_each_kind_pass_and_forgets_it_after_its_time() -> None:
+    """Also through a stop in the middle."""
+    far = Step("left", 9.0)
+    items = [(1, LEFT), (2, LEFT), (3, RIGHT), (4, far), (11, LEFT), ABORT, (20, LEFT), (30, LEFT), (32, far)]
+    for fields, expected in (
+        ([], [(1, LEFT), (3, RIGHT), (30, LEFT)]),
+        (["metres"], [(1, LEFT), (3, RIGHT), (4, far), (30, LEFT), (32, far)]),
+    ):
+        flow, steps = walk(*items)
+        once = steps.key_by("foot").distinct("once", ttl=timedelta(microseconds=10), fields=fields)
+        once.sink("out", TestingSink("out"))
+        saved = Saved()
+        with pytest.raises(RunAbortedError):
+            run_flow(flow, saved)
+        assert sorted(run_flow(flow, saved).tables["out"], key=lambda row: row[0]) == expected
+    keyed = walk()[1].key_by("foot")
+    with pytest.raises(FlowError, match="ttl=0:00:00 must be longer than nothing"):
+        keyed.distinct("never", ttl=timedelta())
+    with pytest.raises(FlowError, match="there is no field 'feet'; its fields: foot, metres"):
+        keyed.distinct("never", ttl=timedelta(1), fields=["feet"])
+
+
+def test_a_task_behind_distinct_stands_on_the_device() -> None:
+    flow, steps = walk((1, LEFT))
+    once = steps.key_by("foot").distinct("once", ttl=timedelta(hours=1), fields=["metres"])
+    once.key_by("foot", name="by_foot").process("count", Count()).sink("out", TestingSink("out"))
+    assert {"once", "count"} <= choose_cut(flow.graph(), "edge").edge

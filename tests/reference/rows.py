@@ -122,6 +122,10 @@ def normal(kind: Any, value: Any, int_max: int = 2**63 - 1) -> Any:
             raise ValueError("no list")
         return [normal(typing.get_args(kind)[0], part, int_max) for part in value]
     options = typing.get_args(kind)
+    if typing.get_origin(kind) is dict:
+        if not isinstance(value, dict):
+            raise ValueError("no dict")
+        return {normal(options[0], k, int_max): normal(options[1], v, int_max) for k, v in value.items()}
     if typing.get_origin(kind) is typing.Annotated:
         return _decimal(options[1], value)
     if options:

@@ -198,6 +198,13 @@ def _process(draw: st.DrawFn, known: Known) -> None:
     known.add(known.call(by, "process", name, task, **options), above)
 
 
+def _distinct(draw: st.DrawFn, known: Known) -> None:
+    above = known.pick(draw, timely=True)
+    options = {"ttl": us(draw(_micros)), "fields": draw(st.sampled_from([[], ["n"], ["key"], ["n", "key"]]))}
+    made = known.call(keyed(draw, known, above), "distinct", known.name("distinct"), **options)
+    known.add(made, above, domain=above.domain)
+
+
 def _join(draw: st.DrawFn, known: Known) -> None:
     left, right = (known.pick(draw, timely=True, joined=False) for _ in range(2))
     key = draw(KEYS)
@@ -239,7 +246,7 @@ _meetings: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
 PLAIN_STEPS: list[DrawStep] = [_map, _flat_map, _filter, _merge, _split, _iterate, _log]
 """Those that keep nothing."""
 STEPS: list[DrawStep] = [
-    *[*PLAIN_STEPS, _late, _broadcast],
+    *[*PLAIN_STEPS, _late, _broadcast, _distinct],
     *[_join] * 2,
     *[_process] * 3,
 ]

@@ -50,6 +50,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         ttl: timedelta | None = None,
         initial: Mapping[Any, Any] | None = None,
         order: Literal["canonical", "arrival"] = "canonical",
+        keeps: Iterable[str] = (),
     ) -> Stream[U]:
         """Run a task, with one state for each key.
 
@@ -61,6 +62,9 @@ class KeyedStream(Stream[T], Generic[K, T]):
             ttl: a key's state and timers are forgotten so long after its last call, in event time.
             initial: the states that keys begin with, by key.
             order: `"arrival"` gives up canonical order, and with it equal results in every run.
+            keeps: the fields that each record it emits has from the record, or the key, that it was called
+                for. A `partitioned_by` on one of them holds below the step, too; a false one is found as that
+                of a source is.
 
         Returns:
             The stream of what the task emits.
@@ -87,8 +91,52 @@ class KeyedStream(Stream[T], Generic[K, T]):
         """
         where = f"flow {self._flow.name}, step {step!r}"
         kind = task_kind(where, task, out)
-        operator = process_of(where, task, ttl, initial, order)
+        operator = process_of(where, task, ttl, initial, order, keeps)
         return Stream(self._flow, self._flow.add_step(step, operator, self._input(Grouping.HASH), kind), kind)
+
+    def distinct(self, step: str, *, ttl: timedelta, fields: Iterable[str] = ()) -> Stream[T]:
+        """Of the records of a key that are alike, let the first pass and drop the others.
+
+        This is `dropDuplicates` of Spark, with a bound on what is kept. Keyed by the field that its source is
+        `partitioned_by`, it can run on the devices, and what reads it, too.
+
+        Args:
+            step: the id of the step.
+            ttl: a record is dropped where one like it came less than so long before it, in event time. A
+                dropped one counts as having come.
+            fields: records of a key are alike where these fields are equal; without them, all are.
+
+        Returns:
+            The stream of the first records, as they are. A `partitioned_by` holds below it.
+
+        Raises:
+            FlowError: for a field that there is not, and a `ttl` that is not longer than nothing.
+
+        >>> from datetime import timedelta
+        >>> from geartrain import Flow, Record
+        >>> from geartrain.testing import TestingSink, TestingSource, run_flow
+        >>> class Reading(Record):
+        ...     station: str
+        ...     number: int
+        >>> items = [(1, Reading("a", 1)), (2, Reading("a", 2)), (3, Reading("a", 1)), (4, Reading("b", 1))]
+        >>> flow = Flow("pumps")
+        >>> readings = flow.source("readings", TestingSource(items=items), out=Reading)
+        >>> once = readings.key_by("station").distinct("once", ttl=timedelta(hours=1), fields=["number"])
+        >>> once.sink("out", TestingSink("out"))
+        >>> sorted((time, one.station, one.number) for time, one in run_flow(flow).tables["out"])
+        [(1, 'a', 1), (2, 'a', 2), (4, 'b', 1)]
+        """
+        from geartrain.schema.derive import field_names, is_record_type
+        from geartrain.tasks.duplicates import DropDuplicates
+
+        names = field_names(self._out) if is_record_type(self._out) else ()
+        wanted = [fields] if isinstance(fields, str) else list(fields)
+        unknown = [name for name in wanted if name not in names]
+        if unknown:
+            there = ", ".join(names) or "none"
+            raise self.mistake(step, f"there is no field {unknown[0]!r}; its fields: {there}")
+        task = DropDuplicates(fields=tuple(wanted), ttl_us=max(0, ttl // timedelta(microseconds=1)))
+        return self.process(step, task, out=self._out, ttl=ttl, keeps=names)
 
     @property
     def keyed_by(self) -> Operator | None:

@@ -37,6 +37,7 @@ def process_of(
     ttl: timedelta | None,
     initial: Mapping[Any, Any] | None,
     order: Literal["canonical", "arrival"],
+    keeps: Iterable[str] = (),
 ) -> Process:
     """A checked process operator."""
     from geartrain.operators.process import Process
@@ -56,7 +57,7 @@ def process_of(
         initial_states(where, task.state, initial)
     except SchemaError as error:
         raise FlowError(str(error)) from None
-    return Process(task, ttl_us, None if initial is None else dict(initial), order)
+    return Process(task, ttl_us, None if initial is None else dict(initial), order, frozenset(keeps))
 
 
 _COROUTINE, _GENERATOR = 0x280, 0x20

@@ -7,7 +7,7 @@ and run again, each call saved by itself. So undoing costs nothing while all goe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from geartrain.declarations.task import Task
 from geartrain.errors import USER_ERRORS, QuestionError, StepError
 from geartrain.graph.conform import checker, describe
 from geartrain.graph.graph import Graph
-from geartrain.graph.operator import Keyed, Running, Services
+from geartrain.graph.operator import Keyed, Running, Services, StreamProperties
 from geartrain.records.batch import Batch
 from geartrain.records.children import Children
 from geartrain.state.told import ROWS_MAX, Told, opened
@@ -32,20 +32,28 @@ class Process(Keyed, frozen=True):
 
     ttl_us: how long the state of a key outlives its last call, in event time, None for ever; initial: states
     of keys before their first call; order: `"arrival"` gives the task its records as they come, which makes
-    the step not replayable.
+    the step not replayable; keeps: fields that each record it emits has as the record or key that it was
+    called for, so that a partition domain on one of them is kept.
     """
 
     task: Task[Any, Any]
     ttl_us: int | None = None
     initial: Mapping[Any, Any] | None = None
     order: Literal["canonical", "arrival"] = "canonical"
+    keeps: frozenset[str] = frozenset()
     kind = "process"
 
     def __post_init__(self) -> None:
         check_options(self.task)
 
     def __hash__(self) -> int:  # a mapping has none
-        return hash((self.task, self.ttl_us, self.order))
+        return hash((self.task, self.ttl_us, self.order, self.keeps))
+
+    def derive(self, inputs: Sequence[StreamProperties]) -> StreamProperties:
+        """Its records come in no order; a domain that is among `keeps` is kept."""
+        above = inputs[0]
+        domain = above.domain if above.domain in self.keeps else None
+        return StreamProperties(domain, False, timely=above.timely)
 
     @property
     def ordered(self) -> bool:

@@ -142,6 +142,8 @@ def _options(operator: Any) -> dict[str, Any]:
     form = plain(operator)
     options = {name: value for name, value in form.items() if name} if isinstance(form, dict) else {}
     options.pop("state", None)  # said as a type
+    if "task" in options and options.get("keeps") == []:
+        del options["keeps"]  # as releases wrote the step that knew no such option
     task = options.pop("task", None)
     if task is not None:
         options |= {"task": task} if isinstance(task, str) else {**task, "task": task[""]}
