@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import tempfile
 from pathlib import Path
 from typing import Any, Literal
@@ -53,6 +54,8 @@ def broker_kind() -> Literal["mosquitto", "amqtt"]:
 
 def pytest_configure(config: pytest.Config) -> None:
     spark_classes.use()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has what it runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start begins with the default
     _leave_the_users_own(config)
     config.stash[notes_key] = []
     config.stash[skipped_key] = []
