@@ -52,6 +52,31 @@ def module(folder: Path, name: str, code: str) -> str:
     return f"{name}:flow"
 
 
+BOXES = """
+from geartrain import Flow, Record, Table
+from geartrain_devices.csv_replay import CsvReplay
+
+
+class Box(Record):
+    camera: str
+    xmin: float
+
+
+flow = Flow("boxes")
+flow.source("b", CsvReplay(path="", time_column="time"), out=Box).sink("out", Table("boxes"))
+"""
+
+
+def test_a_table_that_the_platforms_store_will_refuse_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    question = Question(module(tmp_path, "boxes", BOXES), "auto", {}, {})
+    assert load(question).outline is not None
+    with pytest.raises(FlowRefusedError, match=r"table 'boxes' has a field 'xmin'.*\[tables\] store"):
+        asyncio.run(Loader(in_postgres=True)(question))
+
+
 def test_a_flow_is_outlined_and_texts_become_values() -> None:
     options = {"quotes": {"path": "p.csv", "select": "AAPL,IBM"}, "drawdown": {"period": "month"}}
     answer = load(Question(STOCKS, "cloud", options, {"d1": {"quotes": {"select": ["FB"]}}}))

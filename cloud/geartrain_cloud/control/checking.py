@@ -63,6 +63,7 @@ from geartrain_cloud.changes.fitting import Ladder
 from geartrain_cloud.control_store.model import Channel, Options, Outline, SourceOutline
 from geartrain_cloud.sinks.evolution import EvolutionError, evolutions
 from geartrain_cloud.sinks.layout import Layout
+from geartrain_cloud.sinks.limits import check_tables
 from geartrain_cloud.sinks.opening import OutgoingSink, is_anew, sink_places
 from geartrain_cloud.spark.compile import hosted_query, part_of
 
@@ -83,8 +84,8 @@ class Question(msgspec.Struct, frozen=True):
     by which devices send, or have sent; wider: a cut with steps for the devices that the app does not have
     yet, "" for none; is_back: to have what it had, as far as that can be; climbs: the ladder of cuts
     is wanted; reads_past: the steps that it attaches are to read the log of before; gives_up: records of
-    former types that cannot be upgraded are to become dead letters. parts: by step, what the code of that app
-    rests on.
+    former types that cannot be upgraded are to become dead letters; in_postgres: whether the platform keeps
+    tables in PostgreSQL. parts: by step, what the code of that app rests on.
     """
 
     flow: str
@@ -108,6 +109,7 @@ class Question(msgspec.Struct, frozen=True):
     reads_past: bool = False
     gives_up: bool = False
     parts: dict[str, dict[str, str]] | None = None
+    in_postgres: bool = False
 
 
 class PastFound(msgspec.Struct, frozen=True):
@@ -174,6 +176,8 @@ def check(question: Question) -> Answer:
         _check_histories(its)
         per_device[device] = _as_data(its, own)
     _check_histories(whole)
+    if not question.keeps_flow:
+        _check_tables(whole, in_postgres=question.in_postgres)
     base = cut_text(whole, choose_cut(whole, cut_words(question.cut)))
     found = tuple(find_cut(whole, base, wish) for wish in question.wishes)
     cuts = tuple(dict.fromkeys((*question.cuts, *(one.cut for one in found if one.cut and not one.refused))))
@@ -251,6 +255,12 @@ def _past(plan: Plan, change: Change, on_devices: frozenset[str], channels: Sequ
         tuple(sorted(step for step in found.above if plan.graph[step].operator.stateful)),
         tuple(sorted(found.sources)),
     )
+
+
+def _check_tables(graph: Graph, *, in_postgres: bool) -> None:
+    """Raise `TableError` where a store will refuse a table."""
+    places = [place for place in sink_places(graph) if not isinstance(place.sink, OutgoingSink)]
+    check_tables([place.layout for place in places], in_postgres=in_postgres)
 
 
 def _check_histories(graph: Graph) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+from msgspec.structs import replace
 
 from geartrain_cloud.control.checking import QUESTION_BYTES_MAX, Answer, Question
 from geartrain_cloud.control_store.errors import (
@@ -29,8 +30,9 @@ WAITING_MAX = 32
 class Loader:
     """Loads flows for the one event loop that it is used in."""
 
-    def __init__(self, limit_s: float = CHECK_S) -> None:
-        """`limit_s`: how long a flow may take to load."""
+    def __init__(self, limit_s: float = CHECK_S, *, in_postgres: bool = False) -> None:
+        """limit_s: how long a flow may take to load; in_postgres: whether tables go to PostgreSQL."""
+        self._in_postgres = in_postgres
         self._limit_s, self._turns, self._waiting = limit_s, asyncio.Semaphore(AT_ONCE), 0
 
     async def __call__(self, question: Question) -> Answer:
@@ -38,6 +40,7 @@ class Loader:
 
         Raises `ConflictError` where another one is installed here than was submitted.
         """
+        question = replace(question, in_postgres=self._in_postgres)
         content = msgspec.json.encode(question)
         if len(content) > QUESTION_BYTES_MAX:
             raise InvalidError(

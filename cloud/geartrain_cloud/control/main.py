@@ -131,7 +131,7 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         def host(instance: str) -> HostReport:
             return read_hosted(places)[1].get(instance, HostReport())
 
-        given = store, Loader(), trust, changed.set, host, clock.now_us
+        given = store, Loader(in_postgres=bool(config.tables.store)), trust, changed.set, host, clock.now_us
         updates = Updates(*given, has_joined, places.log)
         cuts = Cuts(store, updates.load, *given[2:])
         api = Api(store, updates.load, observer, changed.set, updates, enrolment)

@@ -25,6 +25,8 @@ from geartrain.schema import ColumnBatch, Field, FieldType, Schema, derive
 ORDER_COLUMNS = ("_event_time", "_origin_name", "_origin_number", "_origin_path")
 """Hidden columns of every table: the record's place in canonical order."""
 
+COLUMNS_MAX = 2_000 - len(ORDER_COLUMNS)
+"""Fields of a table in SQLite, which holds 2,000 columns."""
 SYSTEM_TABLES = {
     DEAD_LETTERS: Table("dead_letters"),
     LATE: Table("late"),
@@ -82,6 +84,11 @@ class Layout:
         if name.lower().startswith("sqlite_"):
             raise TableError(
                 f"sink {self.sink!r}: SQLite reserves names that start with sqlite_; rename {name!r}"
+            )
+        if len(fields) > COLUMNS_MAX:
+            raise TableError(
+                f"table {name!r} has {len(fields):,} fields, and SQLite holds {COLUMNS_MAX:,} of a record: "
+                "make several tables, or put fields into a nested record"
             )
         folded = [field.lower() for field in fields]
         if len(set(folded)) < len(folded):

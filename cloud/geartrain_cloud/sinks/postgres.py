@@ -28,6 +28,7 @@ from geartrain_cloud.sinks import postgres_catalog as catalog
 from geartrain_cloud.sinks.binding import NOTHING, Binding, Mark
 from geartrain_cloud.sinks.evolution import Evolution
 from geartrain_cloud.sinks.layout import AwayError, Layout, TableError
+from geartrain_cloud.sinks.limits import check_postgres
 from geartrain_cloud.sinks.postgres_columns import converter, insert_of, not_kept
 from geartrain_cloud.sinks.secrets import NONE, SinkSecrets, asked_in
 from geartrain_cloud.sinks.store import Rows, is_reached
@@ -73,7 +74,7 @@ class PostgresTables:
                 f"sink {layout.sink!r}: its dsn holds a password, which does not belong into a flow or a "
                 "configuration: write password=secret:NAME, or use PGPASSWORD or ~/.pgpass"
             )
-        layout.check()
+        check_postgres(layout)
         return dsn, layout
 
     def _declare(self, db: psycopg.Connection[Any], layout: Layout) -> None:

@@ -27,6 +27,7 @@ from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.binding import Binding
 from geartrain_cloud.sinks.evolution import Evolution, evolutions, moved_sinks, unwritten
 from geartrain_cloud.sinks.layout import SYSTEM_TABLES, AwayError, Layout, TableError, system_layouts
+from geartrain_cloud.sinks.limits import check_postgres
 from geartrain_cloud.sinks.postgres_columns import comments_of, converter, create_of, insert_of, not_kept
 from geartrain_cloud.sinks.postgres_evolution import alter
 from geartrain_cloud.sinks.sqlite import QueryProgress
@@ -35,8 +36,6 @@ LAYOUT_VERSION = 2
 """Of the schema's own tables."""
 _WITHOUT_CODES = 1
 """The layout in which the tables of dead letters had no column `code`."""
-NAME_BYTES_MAX = 63
-"""A longer name is cut by PostgreSQL, without a word."""
 WRITTEN = "_row"
 """The column that numbers the rows of a table without a key in the order of writing."""
 
@@ -192,7 +191,7 @@ class PostgresSchema:
         self._declare(Layout(sink_id, table, schema))
 
     def _declare(self, layout: Layout) -> None:
-        _check(layout)
+        check_postgres(layout)
         name, key = layout.table.name, json.dumps(layout.table.key)
         with self._link.transaction() as db:
             held = db.execute(
@@ -218,7 +217,7 @@ class PostgresSchema:
     def planned(self, layouts: Sequence[Layout]) -> list[Evolution]:
         """What `evolve` would change, and nothing is changed; raises `TableError` where that is refused."""
         for layout in layouts:
-            _check(layout)
+            check_postgres(layout)
         with self._link.transaction() as db:
             return evolutions(_held_layouts(db), layouts)
 
@@ -228,7 +227,7 @@ class PostgresSchema:
         Raises `TableError` for a table that cannot be kept. One that cannot be evolved is refused by `write`.
         """
         for layout in layouts:
-            _check(layout)
+            check_postgres(layout)
         self._layouts = {layout.sink: layout for layout in (*system_layouts(), *layouts)}
         self._wanted = list(layouts)
 
@@ -379,17 +378,6 @@ def _exists(db: psycopg.Connection[Any], schema: str) -> bool:
         db.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", (schema,)).fetchone()
         is not None
     )
-
-
-def _check(layout: Layout) -> None:
-    """Raise `TableError` for a table that cannot be kept."""
-    layout.check()
-    for one in (layout.table.name, *layout.columns):
-        if len(one.encode()) > NAME_BYTES_MAX:
-            raise TableError(
-                f"sink {layout.sink!r}: the name {one!r} is longer than the {NAME_BYTES_MAX} bytes that "
-                "PostgreSQL keeps: choose a shorter one"
-            )
 
 
 def _held_layouts(db: psycopg.Connection[Any]) -> list[Layout]:
