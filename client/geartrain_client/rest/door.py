@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from geartrain.adapters.home import home_folder
 from geartrain.adapters.tls import check_private
 from geartrain.errors import ConfigError
 from geartrain.printable import is_word, printable
@@ -88,7 +89,8 @@ def default_state(environment: Mapping[str, str]) -> Path:
     if named := environment.get(STATE):
         return Path(named)
     base = environment.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "geartrain" / "platform"
+    where = Path(base) if base else home_folder(f"--state or {STATE}") / ".local" / "state"
+    return where / "geartrain" / "platform"
 
 
 def parse_url(text: str, where: str) -> Door:

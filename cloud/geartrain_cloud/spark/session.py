@@ -7,6 +7,7 @@ ends with this process.
 
 from __future__ import annotations
 
+import locale
 import logging
 import os
 import re
@@ -105,6 +106,8 @@ def open_session(
     folder, is_local = folder.absolute(), master.startswith("local")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.environ["PYTHONPATH"] = _python_path()
+    if locale.getencoding().lower().replace("-", "") != "utf8":
+        os.environ["LC_ALL"] = "C.UTF-8"  # or Java finds no file whose path has other letters than ASCII
     home = ensure_java(worker_python(folder, os.environ["PYTHONPATH"]) if is_local else None)
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

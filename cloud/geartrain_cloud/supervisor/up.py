@@ -24,6 +24,7 @@ from geartrain_cloud.supervisor.child import Child, ChildSpec, ChildState
 from geartrain_cloud.supervisor.folder_lock import FolderLock
 from geartrain_cloud.supervisor.platform import BROKER, CONTROL, Processes
 from geartrain_cloud.supervisor.supervise import StopSignal, Supervisor
+from geartrain_cloud.system_user import check_system_user
 
 BROKER_READY_S = 30.0
 PORT_FREE_S = 5.0
@@ -44,8 +45,10 @@ def bring_up(
 
     beside: what else runs so long. Raises what `work` raises, and `StoppedError` when a
     signal came before it was done. Raises `StateError` when another platform runs in the folder, and
-    `ConfigError` or `BrokerError` when there is no broker.
+    `ConfigError` or `BrokerError` when there is no broker. Raises `MistakeError` for a user as whom Spark
+    cannot start.
     """
+    check_system_user()
     notes = ServiceNotes()
     with FolderLock(config.state), Supervisor(config.state, grace_s=GRACE_S) as supervisor:
         broker = platform_broker(config)
