@@ -175,9 +175,7 @@ def check(question: Question) -> Answer:
         its = whole.with_options(own, f"device {device}: --set")
         _check_histories(its)
         per_device[device] = _as_data(its, own)
-    _check_histories(whole)
-    if not question.keeps_flow:
-        _check_tables(whole, in_postgres=question.in_postgres)
+    _check_whole(whole, question)
     base = cut_text(whole, choose_cut(whole, cut_words(question.cut)))
     found = tuple(find_cut(whole, base, wish) for wish in question.wishes)
     cuts = tuple(dict.fromkeys((*question.cuts, *(one.cut for one in found if one.cut and not one.refused))))
@@ -257,10 +255,12 @@ def _past(plan: Plan, change: Change, on_devices: frozenset[str], channels: Sequ
     )
 
 
-def _check_tables(graph: Graph, *, in_postgres: bool) -> None:
-    """Raise `TableError` where a store will refuse a table."""
-    places = [place for place in sink_places(graph) if not isinstance(place.sink, OutgoingSink)]
-    check_tables([place.layout for place in places], in_postgres=in_postgres)
+def _check_whole(graph: Graph, question: Question) -> None:
+    """Raise `GeartrainError` for history that cannot be read, and tables that a store will refuse."""
+    _check_histories(graph)
+    if not question.keeps_flow:
+        places = [place for place in sink_places(graph) if not isinstance(place.sink, OutgoingSink)]
+        check_tables([place.layout for place in places], in_postgres=question.in_postgres)
 
 
 def _check_histories(graph: Graph) -> None:
