@@ -14,14 +14,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import field
 from functools import partial
-from http import HTTPStatus
-from http.client import HTTPException
 from math import isfinite
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
-from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import OpenerDirector
 
 import msgspec
 
@@ -30,14 +27,16 @@ from geartrain.declarations.options import Count, FilePath, Positive
 from geartrain.errors import SourceError
 from geartrain.source import Source, Split
 from geartrain_devices.http_place import NOTHING, Answered, HttpPlace, answered
+from geartrain_devices.http_requests import HttpAnswer, NoAnswerError, ask, opener_of
 from geartrain_devices.json_fields import DOCUMENT_BYTES_MAX, JsonFields, decode_document, now_us, parse_path
 from geartrain_devices.json_values import ValueOptions
 from geartrain_devices.live import LiveBufferSplit
+from geartrain_devices.text_bytes import NotTextError, as_utf8, check_encoding, is_encoding
 
 T = TypeVar("T")
 _LOG = logging.getLogger("geartrain.devices")
 
-_TIMEOUT_S = 10.0
+EMPTY = "http_empty_passed_over"
 _ENCODE = msgspec.json.Encoder(decimal_format="number").encode
 """Numbers as they were written."""
 
@@ -55,6 +54,9 @@ class HttpPoll(ValueOptions, Source[T]):
         items: the path of a list whose elements are the records, empty where an answer is one record.
         time: the path of the event time in a record, empty where the time of the answer is meant.
         fields: paths by field, for those that are not found by their own name.
+        encoding: of an answer, empty for what its byte-order mark or its header Content-Type says, or UTF-8.
+        proxy: the address of a proxy, such as `http://proxy.example:3128`; empty for what the environment
+            names (`HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY`), `none` for none.
         out_of_orderness_ms: how far a record may lie behind the newest and not be late.
     """
 
@@ -67,6 +69,8 @@ class HttpPoll(ValueOptions, Source[T]):
     items: str = ""
     time: str = ""
     fields: dict[str, str] = field(default_factory=dict)
+    encoding: str = ""
+    proxy: str = ""
     out_of_orderness_ms: Count = 0
 
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
@@ -91,7 +95,9 @@ class HttpPoll(ValueOptions, Source[T]):
         fields = JsonFields(f"source {step}", out, self.time, self, self.fields)
         bound_us = self.out_of_orderness_ms * 1_000
         keep = Path(self.keep) if self.keep else None
-        asking = _Asking(f"source {step}", self.url, self.every_s, items, fields, keep)
+        check_encoding(f"source {step}", self.encoding)
+        opener = opener_of(f"source {step}", self.proxy)
+        asking = _Asking(f"source {step}", self.url, self.every_s, items, fields, keep, self.encoding, opener)
         return [LiveBufferSplit(device, step, asking.run, out_of_orderness_us=bound_us)]
 
 
@@ -106,9 +112,12 @@ class _Asking:
         items: tuple[str | int, ...],
         fields: JsonFields,
         keep: Path | None,
+        encoding: str,
+        opener: OpenerDirector,
     ) -> None:
         self._where, self._url, self._every_s = where, url, every_s
         self._items, self._fields, self._keep = items, fields, keep
+        self._encoding, self._opener = encoding, opener
 
     async def run(self, split: LiveBufferSplit) -> None:
         """Push the records of every new answer until cancelled; raises `SourceError`."""
@@ -120,53 +129,36 @@ class _Asking:
             number = split.began_at
             while True:
                 try:
-                    answer = await asyncio.to_thread(_get, self._url, last)
-                except (OSError, HTTPException, ValueError) as error:
+                    request = (self._opener, self._url, last.conditions, DOCUMENT_BYTES_MAX)
+                    answer = await asyncio.to_thread(ask, *request)
+                except NoAnswerError as error:
                     _LOG.warning("source %s: %s does not answer: %s", split.label, self._url, error)
                 else:
-                    if answer is not None:
-                        last, raws = self._new(answer, last)
+                    if answer is not None and not answer.body.strip():
+                        split.count(EMPTY)
+                    elif answer is not None:
+                        last, raws, encoding = self._new(answer, last)
                         if place is not None:
                             await shield(asyncio.to_thread(place.keep, last, number + len(raws)))
                         for raw in raws:
                             await split.room(len(raw))
-                            split.push(raw, partial(_read, self._fields))
+                            split.push(raw, partial(_read, self._fields, encoding))
                         number += len(raws)
                 await asyncio.sleep(self._every_s)
         finally:
             if place is not None:
                 place.close()
 
-    def _new(self, answer: _Answer, last: Answered) -> tuple[Answered, list[bytes]]:
-        """An answer as it is kept, and those of its records that were not given."""
-        raws = _records(answer.body, self._items, takes_nan=self._fields.takes_nan)
+    def _new(self, answer: HttpAnswer, last: Answered) -> tuple[Answered, list[bytes], str]:
+        """An answer as it is kept, those of its records that were not given, and how these are encoded."""
+        encoding = self._encoding or (answer.charset if is_encoding(answer.charset) else "")
+        try:
+            raws = _records(as_utf8(answer.body, encoding), self._items, takes_nan=self._fields.takes_nan)
+            encoding = ""
+        except NotTextError:
+            raws = [answer.body]  # whoever reads it says why
         now = answered(answer.body, answer.etag, answer.modified, answer.date, len(raws))
-        return now, raws[last.records :] if now.digest == last.digest else raws
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    """A body, and the headers ETag, Last-Modified and Date, each empty where there is none."""
-
-    body: bytes
-    etag: str
-    modified: str
-    date: str
-
-
-def _get(url: str, last: Answered) -> _Answer | None:
-    """An answer, None for one that is still the last; raises `OSError`, `HTTPException` or `ValueError`."""
-    request = Request(url, headers=last.conditions)  # noqa: S310 - open() checked the scheme
-    try:
-        with urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310 - open() checked the scheme
-            body = bytes(response.read(DOCUMENT_BYTES_MAX + 1))
-            found = [response.headers.get(name, "") for name in ("ETag", "Last-Modified", "Date")]
-    except HTTPError as error:
-        if error.code == HTTPStatus.NOT_MODIFIED and last.conditions:
-            return None
-        raise
-    if len(body) > DOCUMENT_BYTES_MAX:
-        raise ValueError(f"its answer is longer than {DOCUMENT_BYTES_MAX} bytes")
-    return _Answer(body, *found)
+        return now, raws[last.records :] if now.digest == last.digest else raws, encoding
 
 
 def _records(answer: bytes, items: tuple[str | int, ...], *, takes_nan: bool = False) -> list[bytes]:
@@ -193,6 +185,6 @@ def _written(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 
-def _read(fields: JsonFields, raw: bytes) -> tuple[int, Any]:
-    time_us, record = fields.read(raw)
+def _read(fields: JsonFields, encoding: str, raw: bytes) -> tuple[int, Any]:
+    time_us, record = fields.read(as_utf8(raw, encoding))
     return now_us() if time_us is None else time_us, record

@@ -200,6 +200,11 @@ def check_encoding(where: str, encoding: str) -> None:
         )
 
 
+def is_encoding(encoding: str) -> bool:
+    """Whether the encoding is one that can be read."""
+    return bool(encoding) and bool(_codec_name(encoding))
+
+
 def not_utf8(raw: bytes) -> str | None:
     """Where `raw` stops being UTF-8, as half a sentence with the byte's number, from 1; None for UTF-8."""
     try:
