@@ -47,8 +47,8 @@ def assert_much_was_met(
 
 @pytest.mark.parametrize("seed", [93, 930_067, 836_922_040])
 def test_worlds_that_have_broken_a_rule_before_break_none(seed: int) -> None:
-    with quiet():
-        assert RosterFleet(seed).run().crashes > 0
+    with quiet():  # a broken rule raises
+        assert RosterFleet(seed).run().steps > 1_000
 
 
 @pytest.mark.parametrize("steps", few_and_all("steps of rosters", STEPS, 3))
