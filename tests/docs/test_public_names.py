@@ -104,7 +104,8 @@ def _problems(found: Any, *, is_property: bool) -> Iterator[str]:
     text = inspect.getdoc(found) or ""
     if not text:
         yield "no docstring"
-    named = set(PARAMETER.findall(text))
+    kinds = found.__mro__ if inspect.isclass(found) else (found,)  # what sources share is said once
+    named = {name for kind in kinds for name in PARAMETER.findall(inspect.cleandoc(kind.__doc__ or ""))}
     if inspect.isclass(found) and issubclass(found, Exception):
         return
     signature = inspect.signature(found)
