@@ -193,28 +193,6 @@ def test_a_batch_damaged_on_the_disk_is_declared_and_the_others_go_on(tmp_path: 
     assert ingest.closed == []
 
 
-def test_a_spool_of_format_1_is_brought_up(tmp_path: Path) -> None:
-    path = tmp_path / "spool.sqlite"
-    spooled(path)
-    before = held(path)
-    database = sqlite3.connect(path)
-    for table, column in (
-        ("batches", "mark"),
-        ("spool", "seal"),
-        ("batches", "rows"),
-        ("batches", "first_seq"),
-        ("batches", "seal"),
-        ("spool", "acked_digest"),
-    ):
-        database.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
-    database.execute("PRAGMA user_version=1")
-    database.close()
-    assert held(path) == before
-    ingest = NaiveIngest(PLAN)
-    assert run(agent_of(PLAN, path, MemoryNet(ingest)).run())
-    assert ingest.sorted_rows() == expected(PLAN)
-
-
 @pytest.mark.parametrize("dies", [4, 7, 10, 12])
 def test_a_fresh_spool_goes_on_where_its_device_stood(tmp_path: Path, dies: int) -> None:
     """The disk is lost in mid-run: nothing is missing, keyed state is as it was, and no more comes twice than

@@ -1,7 +1,5 @@
-"""Every store carries a layout number: a later one is refused in one sentence, a former one brought up whole.
-
-The log of 0.2.0 is brought up in `tests/spark`, by `gear log migrate`; spools of before in `tests/edge`.
-A whole run of it is in `test_killed_run.py`.
+"""Every store carries a layout number: a later one is refused in one sentence, and so is a former one of what
+keeps records in their order. Any other is brought up whole.
 """
 
 from __future__ import annotations
@@ -126,7 +124,7 @@ STORES = {
     "roster": Kind(roster, "roster.sqlite", 1, readers=(roster_read,)),
     "tables": Kind(tables, "tables.sqlite", 3),
     "outbox": Kind(outbox, "outbox.sqlite", 2),
-    "spool": Kind(spool, "spool.sqlite", 3),
+    "spool": Kind(spool, "spool.sqlite", 4),
     "group": Kind(group, "groups/shared/group.json", 2, "layout"),
     "Parquet table": Kind(parquet, "out.parquet/_manifest.json", 1, "layout"),
     "backup": Kind(backup, "copy/backup.json", 1, "geartrain_backup"),
@@ -176,6 +174,30 @@ def test_a_later_layout_is_refused_in_one_sentence_and_left_as_it_is(tmp_path: P
     set_number(file, kind.key, kind.known)
     if name != "backup":  # which goes to a folder that is empty
         kind.opens(tmp_path)
+
+
+ORDERED = ("spool",)
+"""Stores with the origins of records, which had other names and another order before."""
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_a_former_layout_with_another_order_is_refused_and_left_as_it_is(tmp_path: Path, name: str) -> None:
+    kind = STORES[name]
+    kind.opens(tmp_path)
+    file = tmp_path / kind.file
+    for former in range(1, kind.known):
+        set_number(file, kind.key, former)
+        before = file.read_bytes() if kind.key else dump(file)
+        for opens in (kind.opens, *kind.readers):
+            with pytest.raises(GeartrainError) as refused:
+                opens(tmp_path)
+            said = str(refused.value)
+            assert f"has layout {former} of a former version, and this version of Geartrain" in said
+            assert str(tmp_path) in said
+        assert number(file, kind.key) == former
+        assert (file.read_bytes() if kind.key else dump(file)) == before
+    set_number(file, kind.key, kind.known)
+    kind.opens(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["group", "Parquet table", "join tokens"])

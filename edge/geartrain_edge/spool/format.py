@@ -1,7 +1,7 @@
-"""The format of the spool's file: its tables, its settings, and how a file of an older format is upgraded.
+"""The format of the spool's file: its tables, its settings, and how a batch is kept in a row.
 
-`geartrain_edge.spool.spool` uses it. Guarantees: everything here happens inside the transaction that opens
-the file. So a file has the old format or the new one, and never something between them.
+`geartrain_edge.spool.spool` uses it. Guarantees: a file is made inside the transaction that opens it, so it
+has all of its tables or none.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from geartrain.errors import WireError
 from geartrain.ports.spool import SplitProgress, SpooledBatch, SpoolImage
-from geartrain.wire.codec import decode_header
 from geartrain.wire.digest import FIRST_DIGEST
 from geartrain_edge.spool.seal import checksum
 
-FORMAT = 3
-"""Stored as `user_version`; a spool of a later format is refused, one of an earlier is brought up."""
+FORMAT = 4
+"""Stored as `user_version`; a spool of another format is refused. Before 4, splits had other names."""
 
 APPLICATION_ID = 0x47454152
 """`GEAR`: tells a spool from any other SQLite file."""
@@ -45,18 +43,6 @@ CREATE TABLE state (
     step TEXT NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL, PRIMARY KEY (step, key)
 ) WITHOUT ROWID;
 CREATE TABLE counters (name TEXT PRIMARY KEY, total INTEGER NOT NULL) WITHOUT ROWID;
-"""
-
-_TO_2 = """
-ALTER TABLE spool ADD COLUMN acked_digest BLOB NOT NULL DEFAULT x'';
-ALTER TABLE batches ADD COLUMN rows BLOB NOT NULL DEFAULT x'5b5d';
-ALTER TABLE batches ADD COLUMN first_seq INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE batches ADD COLUMN seal BLOB NOT NULL DEFAULT x'';
-"""
-
-_TO_3 = """
-ALTER TABLE spool ADD COLUMN seal BLOB NOT NULL DEFAULT x'';
-ALTER TABLE batches ADD COLUMN mark BLOB NOT NULL DEFAULT x'';
 """
 
 SETTINGS = (
@@ -110,33 +96,6 @@ def create(database: sqlite3.Connection, device: str, flow: str, epoch: bytes) -
     )
     database.execute(f"PRAGMA application_id={APPLICATION_ID}")
     database.execute(f"PRAGMA user_version={FORMAT}")
-
-
-def bring_up(database: sqlite3.Connection, version: int) -> None:
-    """Make a spool of an earlier format one of this format, but for its seal."""
-    if version == 1:
-        _bring_up_to_2(database)
-    _run(database, _TO_3)
-    for seq, *beside in database.execute("SELECT seq, count, rows, first_seq, seal FROM batches").fetchall():
-        database.execute("UPDATE batches SET mark = ? WHERE seq = ?", (checksum((seq, *beside)), seq))
-    database.execute(f"PRAGMA user_version={FORMAT}")
-
-
-def _bring_up_to_2(database: sqlite3.Connection) -> None:
-    _run(database, _TO_2)
-    database.execute(
-        "UPDATE spool SET acked_digest = CASE WHEN acked_seq = 0 THEN ? WHEN acked_seq = last_seq THEN "
-        "last_digest ELSE x'' END",
-        (FIRST_DIGEST,),
-    )
-    for (seq,) in database.execute("SELECT seq FROM batches ORDER BY seq").fetchall():
-        (data,) = database.execute("SELECT header FROM batches WHERE seq = ?", (seq,)).fetchone()
-        try:
-            header = decode_header(data)
-        except WireError:
-            continue  # damaged on the disk: it is found, and its loss declared, when it is refused
-        rows = [(seq, header.channel, header.count)] if header.count else []
-        database.execute("UPDATE batches SET rows = ? WHERE seq = ?", (msgspec.json.encode(rows), seq))
 
 
 def image_of(database: sqlite3.Connection) -> SpoolImage:

@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from geartrain.adapters.files import fsync_path
-from geartrain.adapters.layouts import refuse_later
+from geartrain.adapters.layouts import refuse_former, refuse_later
 from geartrain.adapters.sqlite import Fault, open_to_write, transaction, translated
 from geartrain.errors import SpoolError
 from geartrain.ports.spool import (
@@ -39,7 +39,6 @@ from geartrain_edge.spool.format import (
     SETTINGS,
     SIZE,
     batch_of,
-    bring_up,
     create,
     image_of,
     row_of,
@@ -49,6 +48,9 @@ from geartrain_edge.spool.seal import Seal
 R = TypeVar("R")
 
 _BEGIN_ANEW = "move it away to begin a new one; what it held unsent is then lost"
+_GO_ON = (
+    "let the version that wrote it send what it holds, and give the device's agent an empty state folder then"
+)
 _WORDS = {
     Fault.IN_USE: "is in use by another agent: stop that one, or give this one a state folder of its own",
     Fault.DAMAGED: f"is damaged ({{error}}): {_BEGIN_ANEW}",
@@ -155,11 +157,8 @@ class SqliteSpool:
             return
         if application != APPLICATION_ID:
             raise SpoolError(f"file {self._path} is no spool: give the agent another state folder")
-        if version in (1, 2):
-            bring_up(database, version)
-            self._seal.load(database)
-            self._seal.write(database)
         refuse_later(f"spool {self._path}", version, FORMAT, SpoolError)
+        refuse_former(f"spool {self._path}", version, FORMAT, SpoolError, _GO_ON)
         if not self._seal.load(database):
             raise SpoolError(f"spool {self._path} is damaged (its seal does not fit): {_BEGIN_ANEW}")
         owner = database.execute("SELECT device, flow FROM spool").fetchone()
