@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import json
 import os
 import pkgutil
 import re
@@ -38,11 +39,15 @@ def test_the_examples_of_all_docstrings_hold() -> None:
     assert attempted >= 10
 
 
-def test_the_page_of_operators_is_what_the_docstrings_say() -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "generate-operators"), "--print"]
-    page = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert page == (ROOT / "docs" / "operators.md").read_text(), "run scripts/generate-operators"
-    verbs = re.split(r"^### ", page, flags=re.MULTILINE)[1:]
+def test_the_pages_of_reference_are_what_the_docstrings_say() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "generate-reference"), "--print"]
+    made = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert {path.name for path in (ROOT / "docs" / "reference").iterdir()} == {
+        Path(page).name for page in made if page.startswith("reference/")
+    }
+    for page, text in made.items():
+        assert text == (ROOT / "docs" / page).read_text(encoding="utf-8"), "run scripts/generate-reference"
+    verbs = re.split(r"^### ", made["operators.md"], flags=re.MULTILINE)[1:]
     assert len(verbs) > 40
     assert sum(">>>" in verb for verb in verbs) > 30
 

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 import geartrain
+import geartrain.sinks
 import geartrain_devices
+from geartrain import Context
 from geartrain.source import Source
 
 ROOT = Path(__file__).parents[2]
@@ -62,16 +64,59 @@ def test_each_public_docstring_names_its_parameters_and_what_comes_out(module: s
 
 
 def test_each_source_that_comes_with_it_says_what_its_options_are() -> None:
-    modules = [
-        importlib.import_module(m.name)
-        for m in pkgutil.iter_modules(geartrain_devices.__path__, "geartrain_devices.")
-    ]
-    sources = {kind for module in modules for kind in vars(module).values() if _is_source(kind)}
+    sources = _sources()
     assert len(sources) >= 9
     wrong = [
         f"{kind.__name__}: {problem}" for kind in sources for problem in _problems(kind, is_property=False)
     ]
     assert wrong == []
+
+
+BASES = {"FileReplay", "WatchedDirectory", "History"}
+"""Sources that no flow names: bases of others, and the one that the platform puts before a flow's own."""
+
+
+def test_the_reference_has_each_source_and_each_option_of_it() -> None:
+    sections = _sections("sources")
+    shared = "".join(text for title, text in sections.items() if title.startswith("Options of "))
+    sources = {kind for kind in _sources() if kind.__name__ not in BASES and kind.__name__[0] != "_"}
+    assert {title for title in sections if not title.startswith("Options of ")} == {
+        kind.__name__ for kind in sources
+    }
+    for kind in sources:
+        listed = sections[kind.__name__] + shared
+        missing = [name for name in inspect.signature(kind).parameters if f"\n| `{name}` | " not in listed]
+        assert missing == [], kind.__name__
+
+
+def test_the_reference_has_each_sink_and_each_option_of_it() -> None:
+    sections = _sections("sinks")
+    kinds = [getattr(geartrain.sinks, name) for name in geartrain.sinks.__all__]
+    sinks = {kind for kind in kinds if issubclass(kind, geartrain.sinks.Sink)} - {geartrain.sinks.Sink}
+    assert set(sections) == {kind.__name__ for kind in sinks} | {"Delivery"}
+    for kind in sinks:
+        options = inspect.signature(kind).parameters
+        missing = [name for name in options if f"\n| `{name}` | " not in sections[kind.__name__]]
+        assert missing == [], kind.__name__
+
+
+def test_the_reference_has_all_that_a_task_may_ask() -> None:
+    (context,) = (text for title, text in _sections("tasks").items() if title == "Context")
+    asked = {name for name in vars(Context) if name[0] != "_"}
+    assert {"event_time", "key", "emit", "notify_at"} <= asked
+    assert set(re.findall(r"^### ctx\.(\w+)$", context, re.MULTILINE)) == asked
+
+
+def _sections(page: str) -> dict[str, str]:
+    text = (ROOT / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8")
+    return dict(part.split("\n", 1) for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:])
+
+
+def _sources() -> set[Any]:
+    names = [m.name for m in pkgutil.iter_modules(geartrain_devices.__path__, "geartrain_devices.")]
+    return {
+        kind for name in names for kind in vars(importlib.import_module(name)).values() if _is_source(kind)
+    }
 
 
 def _is_source(kind: Any) -> bool:

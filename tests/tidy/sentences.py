@@ -32,6 +32,7 @@ CLEANED = (
     "docs/operators.md",
     "docs/performance.md",
     "docs/placement.md",
+    "docs/reference",
     "docs/reliability.md",
     "docs/rest.md",
     "docs/security.md",
