@@ -31,7 +31,6 @@ DETAILS: dict[str, dict[str, Any]] = {
     EntryCode.REVISION: {"number": 2},
     EntryCode.OTHERS_FOLLOWED: {"sources": ["a", "b"]},
     EntryCode.ROWS_ERASED: {"count": 2, "channel": "sums"},
-    EntryCode.FORMER: {"text": "as it was said"},
 }
 
 

@@ -17,9 +17,10 @@ from msgspec.structs import replace
 
 from geartrain.ports import SplitProgress
 from geartrain.schema import Field, FieldType, Schema
+from geartrain.wire import geartrain_pb2 as pb
 from geartrain.wire.codec import decode_header, encode_envelope, encode_gap, encode_header
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
-from geartrain.wire.envelope import BatchKind, Envelope, NackReason
+from geartrain.wire.envelope import VERSION, BatchKind, Envelope, NackReason
 from geartrain.wire.limits import LIMITS
 from geartrain.wire.topics import up_topic
 from geartrain_cloud.ingest.config import FlowConfig
@@ -131,6 +132,26 @@ def test_malformed_payload_is_quarantined_and_the_next_batch_asked_for(tmp_path:
     reader = play(tmp_path, scenario)
     assert reader.counters()["malformed_batches"] == 1
     assert quarantine(tmp_path)[0][6] == b"\x0a\xff"
+
+
+def test_a_batch_of_another_wire_version_is_left_with_its_device(tmp_path: Path) -> None:
+    """It is not logged, acked or quarantined, so the spool holds it until its agent is upgraded."""
+
+    async def scenario(world: Running, device: TestDevice) -> None:
+        acked = len(world.net.acks(device))
+        for version in (1, VERSION + 1):
+            raw = pb.Envelope.FromString(device.payload(1))
+            header = pb.Header.FromString(raw.header)
+            header.version = version
+            raw.header = header.SerializeToString()
+            world.net.deliver(device.topic, raw.SerializeToString())
+        await world.counted(Counter.OTHER_WIRE_VERSION, 2)
+        assert (len(world.net.acks(device)), world.net.nacks(device)) == (acked, [])
+
+    reader = play(tmp_path, scenario)
+    assert reader.counters()["other_wire_version"] == 2
+    assert reader.counters().get("malformed_batches", 0) == 0
+    assert quarantine(tmp_path) == []
 
 
 def test_payload_above_the_cap_and_foreign_topics_are_dropped(tmp_path: Path) -> None:

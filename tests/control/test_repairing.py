@@ -97,13 +97,6 @@ def test_an_answer_is_given_again_by_its_key_without_another_change(client: Clie
     assert client.refusal("POST", "/log/devices/device-9/erase", {"dry_run": "false"})[0] == 400
 
 
-def test_a_log_of_this_release_is_not_migrated(gear: Any) -> None:
-    said = gear("log", "migrate", "--flow", "geartrain_examples.stocks.flow:flow", code=2)
-    assert "of this release already" in said
-    assert "there is no module" in gear("log", "migrate", "--flow", "nowhere.flow:flow", code=2)
-    assert "--tables is for a log in a FOLDER" in gear("log", "migrate", "--tables", "x", code=2)
-
-
 def test_what_a_device_sent_is_erased_from_the_log(gear: Any, state: Path, client: Client) -> None:
     device = TestDevice().name
     held = erasable(state / "log", device)

@@ -69,7 +69,6 @@ TELLS: dict[str, str] = {
     "POST /log/trim": "log",
     "POST /log/queries/{query}/forget": "log",
     "POST /log/devices/{device}/erase": "log",
-    "POST /log/migrate": "log",
     "POST /quarantine/{number}/resubmit": "log",
     "POST /deadletters/{id}/resubmit": "log",
     "POST /certs/authority": "certificate",

@@ -78,7 +78,6 @@ COMMANDS: dict[str, str | tuple[str, ...]] = {
     "log verify": ("GET /log/verify",),
     "log erase": ("POST /log/devices/{device}/erase",),
     "log trim": ("POST /log/trim",),
-    "log migrate": ("POST /log/migrate",),
     "log queries": ("GET /log/queries",),
     "log forget": ("POST /log/queries/{query}/forget",),
     "log devices": ("GET /log/devices",),

@@ -34,7 +34,6 @@ from geartrain_cloud.log.rows import (
     read_digest,
     read_quarantined,
     read_queries,
-    read_renumbered,
     read_replaced,
     read_resubmitted,
     read_schema,
@@ -107,7 +106,6 @@ def make_log(folder: Path) -> Log:
     with writable_ledger(folder) as ledger:
         put(ledger, "replaced", [("segments/stocks/quotes/p0/gone.arrow", FLOW, "quotes", 0, 1, 10, 5)])
         put(ledger, "resubmitted_letters", [(FLOW, 0, 7, 0)])
-        put(ledger, "renumbered", [(FLOW, "quotes", 5), (FLOW, "0", 7)])
     with closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger:
         ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return Log(folder, read_all(folder, None), all_cursors(folder), read_small(folder))
@@ -128,7 +126,6 @@ def read_small(folder: Path) -> dict[str, Any]:
         "resubmitted_letters": read_resubmitted,
         "replaced": lambda ledger: read_replaced(ledger, ""),
         "queries": read_queries,
-        "renumbered": lambda ledger: read_renumbered(ledger, FLOW),
         "counters": read_totals,
     }
     found: dict[str, Any] = {}

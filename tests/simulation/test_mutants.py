@@ -10,7 +10,7 @@ import pytest
 from geartrain_simulation.fleet.fleet import Fleet
 from geartrain_simulation.machine.trace import Trace
 from geartrain_simulation.mutants import MUTANTS, Mutant, first_kill, planted
-from geartrain_simulation.mutants.of_ingest import channel_named_late, schema_told_late
+from geartrain_simulation.mutants.of_ingest import channel_named_late, former_agent_speaks, schema_told_late
 from geartrain_simulation.mutants.planting import FOUND, SEEDS_MAX, Patches
 
 pytestmark = pytest.mark.slow
@@ -48,6 +48,7 @@ RULES: dict[str, str | tuple[str, ...]] = {
     "merge deletes a file in use": "readable",
     "unknown channel acked": "held",
     "submitted schema not compared": "held",
+    "other wire version taken": ("wire", "exactly once"),
     "taken behind the last entry": "ended",
     "claims of who leaves kept": "given back",
     "members forgotten at a begin": "moves",
@@ -312,6 +313,10 @@ def test_rows_of_a_channel_that_ingest_is_told_of_late_all_arrive() -> None:
 
 def test_what_has_another_schema_than_was_submitted_arrives_once_they_agree() -> None:
     assert all(schema_told_late(seed) for seed in range(10)), "nothing was held"
+
+
+def test_a_former_agent_is_refused_each_time_and_the_others_are_served() -> None:
+    assert all(former_agent_speaks(seed) for seed in range(10)), "nothing was refused"
 
 
 def test_there_are_enough_of_them() -> None:

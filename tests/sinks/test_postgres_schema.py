@@ -115,7 +115,7 @@ def test_a_schema_holds_and_says_what_a_file_does(tmp_path: Path, dsn: str) -> N
         with pytest.raises(TableError, match="there is no table 'none'"):
             reader.columns("none")
         own.pass_over("hosted", 3)
-        own.adopt("hosted", "d", {"0": 40})
+        own.adopt("hosted", "d")
         said[-1] += (own.progress("hosted"),)
         own.reset()
         assert (own.positions("hosted"), reader.row_count("each"), set(own.records().values())) == (
@@ -220,21 +220,15 @@ def test_what_postgresql_cannot_hold_is_a_dead_letter(tmp_path: Path, dsn: str) 
     tables.close()
 
 
-def test_a_schema_without_codes_is_brought_up(dsn: str) -> None:
-    own = opened(PostgresSchema(dsn, "heat_1_run_1", "me", BUSY_S))
-    own.close()
-    with psycopg.connect(dsn, options="-csearch_path=heat_1_run_1") as file:
-        for table in ("dead_letters", "late", "overtaken"):
-            file.execute(f"ALTER TABLE {table} DROP COLUMN code")
-        file.execute("INSERT INTO dead_letters VALUES ('parse', 'old', '', 4, 's', 3, '')")
-        file.execute("UPDATE _owner SET layout = 1")
-    again = PostgresSchema(dsn, "heat_1_run_1", "me", BUSY_S)
-    letter = ColumnBatch([["parse"], ["wrong_type"], ["new"], [b""]], [5], ["s"], [7])
-    again.attach("hosted", "c", has_run=True)
-    again.write("hosted", 0, {"0": 1}, {DEAD_LETTERS: [letter]})
-    again.close()
-    found = PostgresReader(dsn, "heat_1_run_1").page("dead_letters", 0, 10)
-    assert [(row["code"], row["reason"]) for row in found] == [("unknown", "old"), ("wrong_type", "new")]
+def test_a_schema_of_a_former_layout_is_refused_and_left_as_it_is(dsn: str) -> None:
+    opened(PostgresSchema(dsn, "heat_1_run_1", "me", BUSY_S)).close()
+    for former in (1, 2):
+        with psycopg.connect(dsn, options="-csearch_path=heat_1_run_1") as file:
+            file.execute("UPDATE _owner SET layout = %s", (former,))
+        with pytest.raises(TableError, match=f"has layout {former} of a former version"):
+            PostgresSchema(dsn, "heat_1_run_1", "me", BUSY_S)
+        with psycopg.connect(dsn, options="-csearch_path=heat_1_run_1") as file:
+            assert file.execute("SELECT layout FROM _owner").fetchone() == (former,)
 
 
 def test_a_schema_of_somebody_else_is_neither_written_nor_removed(tmp_path: Path, dsn: str) -> None:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from geartrain.declarations.sink import Table
 from geartrain.records.record import Record
-from geartrain.schema import ColumnBatch, Field, FieldType, Schema, derive
+from geartrain.schema import ColumnBatch, Field, FieldType, Schema
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.refused_state import refused_state
 from geartrain_cloud.sinks.sqlite import SqliteTables
@@ -111,23 +111,20 @@ def test_upsert_compares_paths_and_names(tables: SqliteTables, path: Path) -> No
     assert rows(path, "latest")[0]["value"] == 3.0
 
 
-def test_tables_of_a_release_without_codes_are_brought_up(path: Path) -> None:
-    tables = SqliteTables(path)
-    tables.attach("q", "identity", has_run=False)
-    tables.close()
-    former = derive(WithoutCode).to_json(noted=True)
+@pytest.mark.parametrize("former", range(1, 4))
+def test_tables_of_a_former_layout_are_refused_and_can_still_be_read(path: Path, former: int) -> None:
+    SqliteTables(path).close()
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        for table in ("dead_letters", "late", "overtaken"):
-            file.execute(f"ALTER TABLE {table} DROP COLUMN code")
-            file.execute("UPDATE _sinks SET schema = ? WHERE name = ?", (former, table))
-        file.execute("INSERT INTO dead_letters VALUES ('parse', 'old', x'00', 4, 's', 3, x'')")
-        file.execute("PRAGMA user_version = 2")
+        file.execute("INSERT INTO dead_letters VALUES ('parse', 'x', 'old', x'00', 4, 's', 3, x'')")
+        if former < 3:
+            file.execute("ALTER TABLE dead_letters DROP COLUMN code")
+        file.execute(f"PRAGMA user_version = {former}")
+    before = path.read_bytes()
+    with pytest.raises(TableError, match=f"has layout {former} of a former version, .* use another file$"):
+        SqliteTables(path)
     assert refused_state(path) == []
-    again = SqliteTables(path)
-    again.write("q", 0, {"0": 1}, {"_dead_letters": [LETTER_ROW]})
-    again.close()
-    found = [(row["code"], row["reason"]) for row in rows(path, "dead_letters")]
-    assert found == [("unknown", "old"), ("wrong_type", "not a number")]
+    assert rows(path, "dead_letters")[0]["reason"] == "old"
+    assert path.read_bytes() == before
 
 
 def test_dead_letters_are_one_row_each(tables: SqliteTables, path: Path) -> None:

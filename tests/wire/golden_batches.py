@@ -1,4 +1,4 @@
-"""What the golden files of wire version 1 hold, as data; `python -m tests.wire.golden_batches` writes them.
+"""What the golden files of wire version 2 hold, as data; `python -m tests.wire.golden_batches` writes them.
 
 They are written once and kept: a change that cannot read them any more is a new version of the wire.
 """

@@ -11,8 +11,7 @@ from typing import Annotated
 
 import typer
 
-from geartrain_client.cli.platform_options import State as PlatformState
-from geartrain_client.cli.platform_options import Url, platform_at
+from geartrain_client.cli.platform_options import Url
 
 State = Annotated[
     Path | None,
@@ -145,40 +144,6 @@ def log_erase(
     from geartrain_cloud.cli.inspected import inspected
 
     show_erased(device, inspected(url, state).erase(device, do_it=yes), as_json=json)
-
-
-@log_app.command("migrate")
-def log_migrate(
-    folder: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FOLDER]", help="The folder of a run, or of a log; else a platform's."),
-    ] = None,
-    flow: Annotated[
-        list[str] | None,
-        typer.Option("--flow", metavar="MODULE:NAME", help="A flow that wrote the log; may be repeated."),
-    ] = None,
-    tables: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The tables that the driver writes. Default: those of the run."),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only try and say.")] = False,
-    url: Url = None,
-    state: PlatformState = None,
-    json: Json = False,
-) -> None:
-    """Make a log of release 0.2 one of this release, once all of its queries have read it to the end.
-
-    Without --yes nothing is changed. Afterwards start the driver with --restore, once.
-
-    \b
-    Examples:
-      gear log migrate run --flow shop.flows:stocks
-      gear log migrate run --flow shop.flows:stocks --yes
-      gear log migrate --flow shop.flows:stocks --yes
-    """
-    from geartrain_cloud.cli.migrate import migrate
-
-    migrate(folder, lambda: platform_at(url, state), flow or [], tables, keep=yes, as_json=json)
 
 
 @log_app.command("queries")

@@ -1,4 +1,4 @@
-"""What is put right in the log of a platform that runs: resubmitted, erased, or made one of this release.
+"""What is put right in the log of a platform that runs: resubmitted or erased.
 
 Between REST and the programs that work on a stopped log. Guarantees: nothing is touched while ingest runs,
 nor while Spark does where it reads what goes. Both come back afterwards, also where it has failed. One such
@@ -14,12 +14,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from geartrain.errors import LedgerError
 from geartrain_cloud.control.pausing import INGEST, SPARK, Pauses
-from geartrain_cloud.control_store.errors import ConflictError, NotFoundError, TooManyError, UnavailableError
+from geartrain_cloud.control_store.errors import ConflictError, NotFoundError, TooManyError
 from geartrain_cloud.control_store.idempotency import Answer
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.errors import AbsentError, StateError
@@ -31,14 +30,11 @@ from geartrain_cloud.log.tables import LEDGER_FILE
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.held_files import erasable_files
 from geartrain_cloud.rest import answers
-from geartrain_cloud.rest.requests import EmptyBody, EraseBody, MigrateBody, body_of, key_of
+from geartrain_cloud.rest.requests import EmptyBody, EraseBody, body_of, key_of
 from geartrain_cloud.rest.routes import route
-from geartrain_cloud.short_process import run_short
 from geartrain_cloud.spark.lock import LOCK_FILE, no_reader
 
 OWNER = "repair"
-MIGRATE_S = 3_600.0
-MIGRATED_BYTES_MAX = 16 << 20
 
 Work = Callable[[], Mapping[str, Any]]
 
@@ -94,42 +90,6 @@ class Repairs:
 
         told = {"what": "erased", "device": device[:200]}
         return await self._once(request, asked, told, work, (INGEST, SPARK))
-
-    @route("POST", "/log/migrate", "admin", answers.Migrated, body=MigrateBody)
-    async def migrate(self, request: web.Request) -> Answer:
-        """Make a log of release 0.2 one of this release, once all its queries have read it to the end. Ingest
-        and Spark pause for it. With `dry_run`, only try and say.
-        """
-        body, asked = await body_of(request, MigrateBody)
-        key = key_of(request)
-        if key and (known := self._store.answers.recall(key, asked)) is not None:
-            return known
-        await self._worked(self._folder)
-        state = str(self._config.state)
-        question = msgspec.json.encode({"state": state, "flows": body.flows, "keep": not body.dry_run})
-        async with self._alone((INGEST, SPARK)):
-            if body.dry_run:
-                return 200, {"changed": False, "flows": await self._migrated(question)}
-            with self._announced({"what": "migrated"}) as tell:
-                found = {"changed": True, "flows": await self._migrated(question)}
-                return self._kept(key, asked, tell, found)
-
-    async def _migrated(self, question: bytes) -> Any:
-        module = "geartrain_cloud.inspecting.migrating"
-        try:
-            ended = await run_short(module, question, MIGRATE_S, MIGRATED_BYTES_MAX)
-        except TimeoutError:
-            raise UnavailableError(
-                f"the log was not migrated within {MIGRATE_S:g} s: run gear log migrate on its machine"
-            ) from None
-        except OSError as error:
-            raise UnavailableError(f"no process can be started: {error.strerror or error}") from None
-        if ended.code != 0 or not ended.answer:
-            raise UnavailableError(f"what migrates the log ended with {ended.code}{ended.last_line}")
-        said = msgspec.json.decode(ended.answer)
-        if "refused" in said:
-            raise ConflictError(said["refused"])
-        return said["answer"]
 
     def _folder(self) -> Path:
         return log_folder(self._config.state)

@@ -9,18 +9,17 @@ from __future__ import annotations
 import secrets
 
 import msgspec
-from msgspec.structs import replace
 
 from geartrain.adapters.files import write_durable
-from geartrain.adapters.layouts import refuse_later
+from geartrain.adapters.layouts import refuse_former, refuse_later
 from geartrain_cloud.hosting.places import GroupPlaces
 from geartrain_cloud.spark.checkpoint import Checkpoint
 from geartrain_cloud.spark.errors import RefusedError
 from geartrain_cloud.spark.whole import check_whole
 
 _FILE = "group.json"
-LAYOUT = 2
-"""2: what was prepared says which program did so, and steering.json which flows come back by themselves."""
+LAYOUT = 3
+"""3: the origins of records in its state begin with the step of their birth."""
 _FIRST = 1
 """That of a group without a number."""
 
@@ -53,10 +52,9 @@ def open_group(
         raw = path.read_bytes()
         said = msgspec.json.decode(raw, type=_Layout).layout
         refuse_later(f"{query}: {path}", said, LAYOUT, RefusedError)
+        way_out = "begin with another state folder of the platform"
+        refuse_former(f"{query}: {path}", said, LAYOUT, RefusedError, way_out)
         found = msgspec.json.decode(raw, type=GroupIdentity)
-        if said < LAYOUT:  # all that it holds can be read as it is
-            found = replace(found, layout=LAYOUT)
-            write_durable(path, msgspec.json.encode(found))
     except FileNotFoundError:
         if (places.folder / "spark").exists():
             raise RefusedError(

@@ -53,6 +53,9 @@ class Counter(StrEnum):
     """Publishes above the size cap: dropped before anything was decoded."""
     FOREIGN_TOPICS = "foreign_topics"
     """Publishes on a topic that no device sends to: dropped."""
+    OTHER_WIRE_VERSION = "other_wire_version"
+    """Batches of an agent that speaks another version of the wire: left with the device, which sends them
+    again and keeps them until its agent is upgraded. An alarm names the device."""
     UNASSIGNED_BATCHES = "unassigned_batches"
     """Batches of a device that is not assigned to the flow: quarantined undecoded. Where ingest follows a
     roster they are left with the device, which may be assigned in a moment."""

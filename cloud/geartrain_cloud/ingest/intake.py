@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from geartrain.delivery.receiver import Arrival
-from geartrain.errors import WireError
+from geartrain.errors import WireError, WireVersionError
 from geartrain.ports import Incoming
 from geartrain.wire.codec import decode_envelope, decode_header
 from geartrain.wire.limits import LIMITS
@@ -73,6 +73,9 @@ class Intake:
         try:
             envelope = decode_envelope(payload)
             arrival = Arrival(decode_header(envelope.header), envelope, payload)
+        except WireVersionError as error:
+            self._drop(Counter.OTHER_WIRE_VERSION, f"{device}/{flow}", str(error))
+            return
         except WireError as error:
             self._quarantine.keep_raw(device, flow, payload, Counter.MALFORMED_BATCHES, str(error))
             self._sequencer.hint(stream)

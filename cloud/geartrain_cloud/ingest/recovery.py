@@ -206,7 +206,7 @@ def make_partition(
         marks = {} if cursor is None else cursor.source_watermarks
         clocks[source].assign(device, marks.get(source, START_OF_TIME), excluded=is_excluded)
     for clock in clocks.values():
-        clock.settle()  # a migrated log may stand behind all of its devices
+        clock.settle()  # the log may stand behind all of its devices
     return Partition(*place, clocks, number, logged, revision=revisions.get(place, 1), without=without)
 
 

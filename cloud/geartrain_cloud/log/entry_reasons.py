@@ -43,8 +43,6 @@ class EntryCode(StrEnum):
     FLOW_ENDED = "flow_ended"
     OTHERS_FOLLOWED = "others_followed"
     ROWS_ERASED = "rows_erased"
-    RENUMBERED = "renumbered"
-    FORMER = "former"
 
 
 def dropped_reason(count: int, first: int, last: int, *, is_gap: bool) -> Reason:
@@ -144,8 +142,4 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         f"no live device of the partition has {', '.join(d['sources'])}: it follows the others"
     ),
     EntryCode.ROWS_ERASED: lambda d: f"{d['count']} rows of {d['channel']} were erased",
-    EntryCode.RENUMBERED: lambda d: (
-        "the log was renumbered: its entries were counted for each channel before"
-    ),
-    EntryCode.FORMER: lambda d: str(d["text"]),
 }

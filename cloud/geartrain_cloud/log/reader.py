@@ -20,7 +20,7 @@ from geartrain.graph.graph import CLAIMS, STATE
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import Schema
 from geartrain_cloud.log.opening import has_tables, ledger_of
-from geartrain_cloud.log.rows import read_renumbered, read_schema, read_terms, read_totals
+from geartrain_cloud.log.rows import read_schema, read_terms, read_totals
 from geartrain_cloud.log.tables import (
     AT_PLACE,
     LEDGER_FILE,
@@ -290,18 +290,6 @@ class LogReader:
         )
         with self._ledger() as ledger:
             return [device for (device,) in ledger.execute(query, (flow,))]
-
-    def renumbered(self, flow: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        """Where `flow` ended when its log was migrated from release 0.2; both empty for another log.
-
-        Given by the keys of that release, which named channels, and by those of now.
-        """
-        with self._ledger() as ledger:
-            ends = read_renumbered(ledger, flow)
-        return (
-            {key: end for key, end in ends.items() if not key.isdecimal()},
-            {key: end for key, end in ends.items() if key.isdecimal()},
-        )
 
     def counters(self) -> Mapping[str, int]:
         """Ingest's totals by name, as of its last commit."""

@@ -34,7 +34,6 @@ COLUMNS: Mapping[str, str] = {
     "segments": "name, flow, channel, partition, first, last, rows, size, digest, made_us",
     "replaced": "name, flow, channel, partition, last, size, since_us",
     "queries": "name, flow, key, position",
-    "renumbered": "flow, key, position",
     "counters": "name, scope, total",
 }
 """What a checksum covers, in its order, by table; a `number` that SQLite gives is not among it."""
@@ -192,14 +191,6 @@ def read_queries(ledger: sqlite3.Connection) -> list[QueryProgress]:
     """Every registered query by name, flow and key."""
     rows = ledger.execute(select("queries", "ORDER BY name, flow, key"))
     return [QueryProgress(*whole(row, f"what query {row[0]} has done of {row[1]}/{row[2]}")) for row in rows]
-
-
-def read_renumbered(ledger: sqlite3.Connection, flow: str) -> dict[str, int]:
-    """Where a flow ended when its log was renumbered: its positions by their former keys and by those of now;
-    nothing for a log that was not.
-    """
-    rows = ledger.execute(select("renumbered", "WHERE flow = ?"), (flow,))
-    return {row[1]: whole(row, f"the former end of {row[0]}/{row[1]}")[2] for row in rows}
 
 
 def read_totals(ledger: sqlite3.Connection) -> list[tuple[str, int, int]]:

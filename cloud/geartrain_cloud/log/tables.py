@@ -12,7 +12,7 @@ import sqlite3
 
 import msgspec
 
-from geartrain.adapters.layouts import refuse_later
+from geartrain.adapters.layouts import refuse_former, refuse_later
 from geartrain.errors import LedgerError
 from geartrain.errors.reason import Reason, decode_reason, encode_reason
 from geartrain.ports import SplitProgress
@@ -20,7 +20,7 @@ from geartrain_cloud.log.checksums import Row, sealed, whole
 from geartrain_cloud.log.rows import insert, select
 from geartrain_cloud.ports import AckCursor, Entry, EntryKind, HeldSegment, StoredSegment
 
-VERSION = 6
+VERSION = 7
 """The layout below; kept in `PRAGMA user_version`."""
 
 DIGESTS_KEPT = 1_024
@@ -28,9 +28,6 @@ DIGESTS_KEPT = 1_024
 
 CLOSED_KEPT = 1_000
 """Closed epochs remembered of each (device, flow)."""
-
-BY_CHANNEL_VERSION = 4
-"""The layout of release 0.2, which had a sequence of entries for each channel."""
 
 LEDGER_FILE = "ledger.sqlite"
 
@@ -158,13 +155,6 @@ CREATE TABLE queries (
     checksum BLOB NOT NULL,
     PRIMARY KEY (name, flow, key)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE renumbered (
-    flow TEXT NOT NULL,
-    key TEXT NOT NULL,
-    position INTEGER NOT NULL,
-    checksum BLOB NOT NULL,
-    PRIMARY KEY (flow, key)
-) STRICT, WITHOUT ROWID;
 CREATE TABLE counters (
     name TEXT NOT NULL,
     scope INTEGER NOT NULL,
@@ -230,17 +220,11 @@ AT_PLACE = "WHERE flow = ? AND partition = ? "
 def check_version(connection: sqlite3.Connection, path: object) -> None:
     """Raise `LedgerError` unless the file is a ledger of this layout."""
     (found,) = connection.execute("PRAGMA user_version").fetchone()
-    if found == BY_CHANNEL_VERSION:
-        raise LedgerError(
-            f"{path} is of release 0.2, which counted the entries of each channel: renumber them by "
-            "gear log migrate"
-        )
+    if found == 0:
+        raise LedgerError(f"{path} is no ledger: use another log folder")
     refuse_later(f"the ledger {path}", found, VERSION, LedgerError)
-    if found != VERSION:
-        raise LedgerError(
-            f"{path} is no ledger of version {VERSION} (it says {found}): "
-            "use the release that made it, or another log folder"
-        )
+    way_out = "read it with the version that wrote it, or begin with another log folder"
+    refuse_former(f"the ledger {path}", found, VERSION, LedgerError, way_out)
 
 
 def entry_row(entry: Entry) -> Row:

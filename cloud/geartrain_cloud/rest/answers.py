@@ -1158,27 +1158,6 @@ class ErasedRows(_Answer, frozen=True):
     assigned: list[str]
 
 
-class MigratedFlow(_Answer, frozen=True):
-    """What became of a flow: entries before and after, rows by channel, and the positions at its end; lost:
-    queries that cannot be made again from the log.
-    """
-
-    flow: str
-    entries_before: int
-    entries: int
-    rows: dict[str, int]
-    ends_before: dict[str, int]
-    ends: dict[str, int]
-    lost: list[str]
-
-
-class Migrated(_Answer, frozen=True):
-    """Whether the log was changed, and what became of its flows, or would."""
-
-    changed: bool
-    flows: list[MigratedFlow]
-
-
 class Certificate(_Answer, frozen=True):
     """A certificate: whom it is for, its end and its revocation."""
 

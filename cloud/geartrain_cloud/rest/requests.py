@@ -33,8 +33,6 @@ CUTS_MAX = 100
 HISTORY_FILES_MAX = 1_000
 HOSTS_MAX = 100
 REQUEST_CHARS_MAX = 10_000
-FLOWS_MAX = 100
-"""Flows that a migration of the log names."""
 STEPS_MAX = 1_000
 """Steps that an update names."""
 CANARY_S, CANARY_S_MAX = 600.0, 7 * 86_400.0
@@ -206,13 +204,6 @@ class TrimBody(_Body, frozen=True):
 class EraseBody(_Body, frozen=True):
     """dry_run: only say what there is."""
 
-    dry_run: bool = False
-
-
-class MigrateBody(_Body, frozen=True):
-    """The flows that wrote the log, as `module:name`; dry_run: only try and say."""
-
-    flows: Annotated[list[str], msgspec.Meta(max_length=FLOWS_MAX)] = []
     dry_run: bool = False
 
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geartrain.adapters.files import fsync_path, make_private_folder, write_durable
+from geartrain.adapters.layouts import refuse_former, refuse_later
 from geartrain.declarations.cloud_sink import DeltaTable
 from geartrain.declarations.sink import Sink
 from geartrain.records.codes import Refusal
@@ -39,10 +40,12 @@ _MARKS = "_geartrain"
 """Readers of Delta, and what cleans its folders up, pass over names that begin with `_`."""
 _LOG = "_delta_log"
 _CHECKPOINT_EVERY = 100
+_LAYOUT = 2
+"""2: the origins of rows begin with the step of their birth. One without a number is 1."""
 
 
 class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a table holds of a query of a flow."""
+    """What a table holds of a query of a flow; layout: of the origins of its rows."""
 
     flow: str
     query: str
@@ -192,7 +195,7 @@ class Delta:
         number = self._newest().transaction_version(self._app(query))
         path = self._mark_path(query, -1 if number is None else number)
         try:
-            return None if number is None else msgspec.json.decode(path.read_bytes(), type=_Kept).mark
+            return None if number is None else self._read(path).mark
         except FileNotFoundError:
             if number == -1:  # it was emptied
                 return None
@@ -202,6 +205,13 @@ class Delta:
         except (OSError, ValueError) as error:
             raise TableError(f"{path} cannot be read ({error}): bring it back from a copy") from None
 
+    def _read(self, path: Path) -> _Kept:
+        kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
+        subject = f"the Delta table {self.folder}"
+        refuse_later(subject, kept.layout, _LAYOUT, TableError)
+        refuse_former(subject, kept.layout, _LAYOUT, TableError, "move the folder away, or rename the sink")
+        return kept
+
     def commit(self, query: str, mark: Mark, batches: Sequence[ColumnBatch]) -> None:
         """Add rows, and set the mark of a query, in one commit; raises `TableError`."""
         from deltalake.exceptions import DeltaError
@@ -209,7 +219,7 @@ class Delta:
         try:
             added = [self._file(query, mark, batches)] if batches else []
             path = self._mark_path(query, mark.batch_id)
-            write_durable(path, msgspec.json.encode(_Kept(self._flow, query, mark)))
+            write_durable(path, msgspec.json.encode(_Kept(self._flow, query, mark, _LAYOUT)))
             self._commit(query, mark.batch_id, added)
             self._clean(query, path)
         except (OSError, pa.ArrowException, DeltaError) as error:
@@ -275,7 +285,7 @@ class Delta:
         before = table.version()
         try:
             for path in (self.folder / _MARKS).glob("*.json"):
-                kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
+                kept = self._read(path)
                 if kept.flow == self._flow:
                     self._commit(kept.query, -1, [])
                     path.unlink()

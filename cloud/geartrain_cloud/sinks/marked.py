@@ -64,14 +64,11 @@ class MarkedStore(ABC, Generic[P]):
         found = (self._mark(place, query) for place in self._places())
         return [mark.positions for mark in found if mark is not None and mark.positions]
 
-    def adopt(self, query: str, checkpoint: str, positions: Mapping[str, int] | None = None) -> None:
-        """Bind a query to a checkpoint that was made again; what is held of it stays, at `positions` where
-        these are given.
-        """
+    def adopt(self, query: str, checkpoint: str) -> None:
+        """Bind a query to a checkpoint that was made again; what is held of it stays."""
         for place in self._places():
             ends = (self._mark(place, query) or NOTHING).positions
-            kept = positions if ends and positions is not None else ends
-            self._put(place, query, Mark(checkpoint, -1, kept), {})
+            self._put(place, query, Mark(checkpoint, -1, ends), {})
         self._bound[query] = checkpoint
 
     def write(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:

@@ -59,7 +59,7 @@ class OwnTables(Protocol):
         """Write a micro-batch that ends at `positions`; False where it is held already."""
         ...
 
-    def adopt(self, query: str, checkpoint: str, positions: Mapping[str, int] | None = None) -> None:
+    def adopt(self, query: str, checkpoint: str) -> None:
         """Bind a query to a checkpoint that was made again; what is held stays."""
         ...
 

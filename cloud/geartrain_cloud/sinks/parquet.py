@@ -169,15 +169,11 @@ class ParquetTables:
         found = (dataset.queries.get(query, {}).get("positions") for dataset in self._datasets.values())
         return [positions for positions in found if positions]
 
-    def adopt(self, query: str, checkpoint: str, positions: Mapping[str, int] | None = None) -> None:
-        """Bind a query to a checkpoint that was made again; what the folders hold of it stays, at `positions`
-        where these are given.
-        """
+    def adopt(self, query: str, checkpoint: str) -> None:
+        """Bind a query to a checkpoint that was made again; what the folders hold of it stays."""
         for dataset in self._datasets.values():
             held = dataset.queries.get(query, {})
             changed: dict[str, Any] = {"checkpoint": checkpoint, "batch_id": -1}
-            if positions is not None and held.get("positions"):
-                changed["positions"] = dict(positions)
             changed["life"] = held.get("life", 0) + 1  # micro-batches get new numbers, files are not replaced
             self._set(dataset, query, **changed)
         self._bound[query] = checkpoint

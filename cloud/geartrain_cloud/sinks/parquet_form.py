@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from geartrain.adapters.layouts import refuse_later
+from geartrain.adapters.layouts import refuse_former, refuse_later
 from geartrain.errors import SchemaError
 from geartrain.schema import ColumnBatch, Field, Schema
 from geartrain_cloud.log.arrow import SYSTEM_FIELDS, arrow_type
@@ -29,7 +29,7 @@ from geartrain_cloud.sinks.rows import plain_rows
 
 MANIFEST = "_manifest.json"
 """Readers of Parquet pass over names that begin with `_`."""
-LAYOUT = 1
+LAYOUT = 2
 """Of the manifest; one without a number has this one."""
 _PLACES = SYSTEM_FIELDS[:4]
 
@@ -121,7 +121,9 @@ def read_manifest(folder: Path) -> Manifest | None:
     path = folder / MANIFEST
     try:
         held = json.loads(path.read_bytes())
-        refuse_later(f"the Parquet table {folder}", held.get("layout", 1), LAYOUT, TableError)
+        subject, layout = f"the Parquet table {folder}", held.get("layout", 1)
+        refuse_later(subject, layout, LAYOUT, TableError)
+        refuse_former(subject, layout, LAYOUT, TableError, "move the folder away, or rename the sink")
         defaults = {
             name: msgspec.msgpack.decode(bytes.fromhex(packed))
             for name, packed in held.get("defaults", {}).items()

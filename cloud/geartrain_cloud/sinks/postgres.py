@@ -126,20 +126,15 @@ class PostgresTables:
         found = (self._run(dsn, lambda db: self._mark(db, query)) for dsn in self._databases())
         return [mark.positions for mark in found if mark is not None and mark.positions]
 
-    def adopt(self, query: str, checkpoint: str, positions: Mapping[str, int] | None = None) -> None:
-        """Bind a query to a checkpoint that was made again; what the databases hold of it stays, at
-        `positions` where these are given.
-        """
+    def adopt(self, query: str, checkpoint: str) -> None:
+        """Bind a query to a checkpoint that was made again; what the databases hold of it stays."""
         for dsn in self._databases():
-            self._run(dsn, lambda db: self._adopt(db, query, checkpoint, positions))
+            self._run(dsn, lambda db: self._adopt(db, query, checkpoint))
         self._bound[query] = checkpoint
 
-    def _adopt(
-        self, db: psycopg.Connection[Any], query: str, checkpoint: str, positions: Mapping[str, int] | None
-    ) -> None:
+    def _adopt(self, db: psycopg.Connection[Any], query: str, checkpoint: str) -> None:
         held = self._mark(db, query)
-        ends = {} if held is None else held.positions
-        self._set_mark(db, query, checkpoint, -1, positions if ends and positions is not None else ends)
+        self._set_mark(db, query, checkpoint, -1, {} if held is None else held.positions)
 
     def _mark(self, db: psycopg.Connection[Any], query: str) -> Mark | None:
         """Checkpoint, last micro-batch and its end positions of a query."""

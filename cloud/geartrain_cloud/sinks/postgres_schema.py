@@ -19,10 +19,10 @@ import psycopg
 from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from geartrain.adapters.layouts import refuse_later
+from geartrain.adapters.layouts import refuse_former, refuse_later
 from geartrain.adapters.sqlite import Fault
 from geartrain.declarations.sink import Table
-from geartrain.records.codes import Code, Refusal
+from geartrain.records.codes import Refusal
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.binding import Binding
 from geartrain_cloud.sinks.evolution import Evolution, evolutions, moved_sinks, unwritten
@@ -32,10 +32,8 @@ from geartrain_cloud.sinks.postgres_columns import comments_of, converter, creat
 from geartrain_cloud.sinks.postgres_evolution import alter
 from geartrain_cloud.sinks.sqlite import QueryProgress
 
-LAYOUT_VERSION = 2
-"""Of the schema's own tables."""
-_WITHOUT_CODES = 1
-"""The layout in which the tables of dead letters had no column `code`."""
+LAYOUT_VERSION = 3
+"""Of the schema's own tables, and of the origins of all rows."""
 WRITTEN = "_row"
 """The column that numbers the rows of a table without a key in the order of writing."""
 
@@ -165,18 +163,6 @@ class PostgresSchema:
                 db.execute(sql.SQL(statement))
             db.execute("INSERT INTO _owner VALUES (%s, %s)", (owner, LAYOUT_VERSION))
         check_owner(db, self._link, owner)
-        older = db.execute(
-            "UPDATE _owner SET layout = %s WHERE layout = %s RETURNING 1", (LAYOUT_VERSION, _WITHOUT_CODES)
-        )
-        if older.fetchone():
-            for layout in system_layouts():
-                db.execute(
-                    sql.SQL("ALTER TABLE {} ADD COLUMN code text NOT NULL DEFAULT {}").format(
-                        sql.Identifier(layout.table.name), sql.Literal(str(Code.UNKNOWN))
-                    )
-                )
-                noted = layout.schema.to_json(noted=True)
-                db.execute("UPDATE _sinks SET schema = %s WHERE name = %s", (noted, layout.table.name))
 
     @property
     def place(self) -> str:
@@ -297,14 +283,11 @@ class PostgresSchema:
         count = sum(map(len, batches))
         db.execute("UPDATE _sinks SET records = records + %s WHERE sink = %s", (count, layout.sink))
 
-    def adopt(self, query: str, checkpoint: str, positions: Mapping[str, int] | None = None) -> None:
-        """Bind a query to a checkpoint that was made again; what the schema holds of it stays, at `positions`
-        where these are given.
-        """
+    def adopt(self, query: str, checkpoint: str) -> None:
+        """Bind a query to a checkpoint that was made again; what the schema holds of it stays."""
         with self._link.transaction() as db:
             held = _progress(db, query) or QueryProgress("", -1, {})
-            ends = held.positions if positions is None else positions
-            held = QueryProgress(checkpoint, -1, dict(ends), held.log_rows)
+            held = QueryProgress(checkpoint, -1, held.positions, held.log_rows)
             _set_progress(db, query, held)
         self._held[query] = held
 
@@ -371,6 +354,8 @@ def check_owner(db: psycopg.Connection[Any], link: SchemaConnection, owner: str)
             "[tables] store"
         )
     refuse_later(link.place, found[1], LAYOUT_VERSION, TableError)
+    way_out = "name another database in [tables] store"
+    refuse_former(link.place, found[1], LAYOUT_VERSION, TableError, way_out)
 
 
 def _exists(db: psycopg.Connection[Any], schema: str) -> bool:

@@ -29,7 +29,7 @@ Refused = list[tuple[str, str, int]]
 
 
 def code_column(tables: sqlite3.Connection) -> str:
-    """What to read as the code of a dead letter. Tables of layout 2 lack it until a writer opens them."""
+    """What to read as the code of a dead letter. Tables of before layout 3 lack it, and can be read."""
     held = {name for _, name, *_ in tables.execute(f"PRAGMA table_info({TABLE})")}
     return "code" if "code" in held else f"'{Code.UNKNOWN}'"
 

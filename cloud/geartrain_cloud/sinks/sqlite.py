@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from geartrain.adapters.layouts import refuse_later
+from geartrain.adapters.layouts import refuse_former, refuse_later
 from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain.declarations.sink import Table
 from geartrain.records.codes import Refusal
@@ -25,13 +25,11 @@ from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.binding import Binding, Mark
 from geartrain_cloud.sinks.evolution import Evolution, evolutions
 from geartrain_cloud.sinks.layout import Layout, TableError, quoted, system_layouts
-from geartrain_cloud.sinks.sqlite_evolution import add_codes, evolve, held_layouts, note_again
 from geartrain_cloud.sinks.sqlite_evolution import declare as note_made
+from geartrain_cloud.sinks.sqlite_evolution import evolve, held_layouts, note_again
 
-LAYOUT_VERSION = 3
-"""Of the file's own tables; kept in SQLite's `user_version`."""
-_WITHOUT_CODES = 2
-"""The layout in which the tables of dead letters had no column `code`."""
+LAYOUT_VERSION = 4
+"""Of the file's own tables, and of the origins of all rows; kept in SQLite's `user_version`."""
 
 BUSY_S = 30.0
 """How long a write waits for whoever else writes the file, where nothing else is said."""
@@ -84,14 +82,10 @@ class SqliteTables:
     def _create(self) -> None:
         with self._transaction():
             version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
-            refuse_later(f"the file of tables {self.path}", version, LAYOUT_VERSION, TableError)
-            if version not in {0, _WITHOUT_CODES, LAYOUT_VERSION}:
-                raise TableError(
-                    f"the tables at {self.path} have layout {version}, this program writes {LAYOUT_VERSION}: "
-                    "use another file"
-                )
-            if version == _WITHOUT_CODES:
-                add_codes(self._db)
+            subject = f"the file of tables {self.path}"
+            refuse_later(subject, version, LAYOUT_VERSION, TableError)
+            if version:
+                refuse_former(subject, version, LAYOUT_VERSION, TableError, "use another file")
             for statement in (_SINKS, _QUERIES):
                 self._db.execute(statement)
             self._db.execute(f"PRAGMA user_version = {LAYOUT_VERSION}")
@@ -199,13 +193,11 @@ class SqliteTables:
         self._wanted = None
         return True
 
-    def adopt(self, query: str, checkpoint: str, positions: Mapping[str, int] | None = None) -> None:
-        """Bind a query to a checkpoint that was made again; what the file holds of it stays, at `positions`
-        where these are given.
-        """
+    def adopt(self, query: str, checkpoint: str) -> None:
+        """Bind a query to a checkpoint that was made again; what the file holds of it stays."""
         with self._transaction():
             held = self._progress(query) or QueryProgress("", -1, {})
-            ends = json.dumps(dict(held.positions if positions is None else positions), sort_keys=True)
+            ends = json.dumps(dict(held.positions), sort_keys=True)
             self._db.execute(_SET_QUERY, (query, checkpoint, -1, ends, held.log_rows))
 
     def pass_over(self, query: str, batch_id: int) -> None:

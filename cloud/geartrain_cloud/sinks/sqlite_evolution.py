@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from geartrain.declarations.sink import Table
-from geartrain.records.codes import Code
 from geartrain.schema import Schema
 from geartrain_cloud.sinks.evolution import Evolution, evolutions, moved_sinks, unwritten
 from geartrain_cloud.sinks.layout import (
@@ -25,7 +24,6 @@ from geartrain_cloud.sinks.layout import (
     column_type,
     may_be_null,
     quoted,
-    system_layouts,
 )
 
 _ANEW = "_anew"
@@ -71,17 +69,6 @@ def note_again(database: sqlite3.Connection, layout: Layout) -> None:
     """Note the units and descriptions that the fields of a table have by now."""
     values = (layout.schema.to_json(noted=True), layout.table.name)
     database.execute("UPDATE _sinks SET schema = ?1 WHERE name = ?2 AND schema != ?1", values)
-
-
-def add_codes(database: sqlite3.Connection) -> None:
-    """Give the tables that every file has the column `code`, which they lack in layout 2."""
-    for layout in system_layouts():
-        if database.execute("SELECT 1 FROM _sinks WHERE sink = ?", (layout.sink,)).fetchone():
-            database.execute(
-                f"ALTER TABLE {quoted(layout.table.name)} ADD COLUMN code TEXT NOT NULL "
-                f"DEFAULT '{Code.UNKNOWN}'"
-            )
-            note_again(database, layout)
 
 
 def _move_sinks(database: sqlite3.Connection, moved: Sequence[tuple[str, str]]) -> None:

@@ -68,11 +68,8 @@ class Keeping(Protocol):
         """The positions at which its places hold what `query` has written."""
         ...
 
-    def adopt(self, query: str, checkpoint: str, positions: Mapping[str, int] | None = None) -> None:
-        """Bind a query to a checkpoint that was made again, and keep what is held of it.
-
-        positions: what the ones that are held are called now, where the log was renumbered.
-        """
+    def adopt(self, query: str, checkpoint: str) -> None:
+        """Bind a query to a checkpoint that was made again, and keep what is held of it."""
         ...
 
     def catch_up(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
@@ -235,17 +232,14 @@ class Tables:
                 found += store.stands(query)
         return [positions for positions in found if positions]
 
-    def adopt(self, query: str, checkpoint: str, positions: Mapping[str, int] | None = None) -> None:
-        """Bind a query to a checkpoint that was made again, in every store; raises `TableError`.
-
-        positions: what the ones that are held are called now, where the log was renumbered.
-        """
+    def adopt(self, query: str, checkpoint: str) -> None:
+        """Bind a query to a checkpoint that was made again, in every store; raises `TableError`."""
         for store in self._opened.values():
             if isinstance(store, Keeping):
-                store.adopt(query, checkpoint, positions)
+                store.adopt(query, checkpoint)
             else:
                 store.attach(query, checkpoint, has_run=False)
-        self.own.adopt(query, checkpoint, positions)
+        self.own.adopt(query, checkpoint)
 
     def _dealt(
         self, rows: Rows

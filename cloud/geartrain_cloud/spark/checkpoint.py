@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.adapters.files import write_private
-from geartrain.adapters.layouts import refuse_later
+from geartrain.adapters.layouts import refuse_former, refuse_later
 from geartrain_cloud.sinks.store import is_reached
 from geartrain_cloud.spark.buckets import BUCKETS
 from geartrain_cloud.spark.compile import Query
@@ -32,10 +32,8 @@ WAYS_OUT = (
 """How a sentence ends that refuses a checkpoint."""
 
 _OFFSETS_VERSION = "v1"
-_FORM = {"buckets": BUCKETS, "layout": 3}
-# Of the state that Spark keeps; layout 3: cells with due times, the shard's place with clocks by source.
-_LAYOUT_BY_CHANNEL = 2
-# Of releases whose logs had a sequence of entries for each channel.
+_FORM = {"buckets": BUCKETS, "layout": 4}
+# Of the state that Spark keeps; layout 4: the origins of records in cells begin with the step of their birth.
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +125,9 @@ def open_checkpoint(
         write_private(path, json.dumps(content, indent=1) + "\n")
         return checkpoint
     held = _read(path, query.name)
-    if held.get("layout") == _LAYOUT_BY_CHANNEL:
-        raise RefusedError(
-            f"query {query.name!r}: {path} is of release 0.2, whose log had a sequence for each channel: "
-            "go on with --restore after gear log migrate, or begin anew with --reset"
-        )
     refuse_later(f"query {query.name!r}: {path}", _layout(held), _layout(_FORM), RefusedError)
+    way_out = "begin with another state folder, log and tables"
+    refuse_former(f"query {query.name!r}: {path}", _layout(held), _layout(_FORM), QueryError, way_out)
     if {what: held.get(what) for what in _FORM} != _FORM:
         raise QueryError(f"query {query.name!r}: {path} is of another release: begin anew with --reset")
     for what, value in wanted.items():

@@ -21,7 +21,6 @@ from geartrain_cloud.sinks.store import Tables, is_reached
 from geartrain_cloud.spark.checkpoint import Checkpoint, open_checkpoint
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.errors import QueryError, RefusedError
-from geartrain_cloud.spark.source import FLUSHED
 from geartrain_cloud.spark.whole import check_whole
 
 SET_ASIDE = "set-aside"
@@ -58,14 +57,13 @@ def restored_checkpoint(
     except RefusedError:
         pass
     stands = tables.stands(query.name)
-    places = [_renumbered(query, positions, log) for positions in stands]
-    stops = _stops(query, places)
+    stops = _stops(query, stands)
     flow, held = query.graph.name, tables.progress(query.name)
     if stops:
         _check_possible(query, stops, log)
     _set_aside(folder)
     checkpoint = open_checkpoint(folder, query, shards, stops)
-    tables.adopt(query.name, checkpoint.identity, stops[-1] if places != stands else None)
+    tables.adopt(query.name, checkpoint.identity)
     if held is not None and held.checkpoint:
         Registration(log.folder, query.name, held.checkpoint, flow).unregister()
     return checkpoint
@@ -83,20 +81,6 @@ def _stops(query: Query, stands: Sequence[Mapping[str, int]]) -> list[Mapping[st
             "run; bring the checkpoint back from a copy, or begin anew with --reset"
         )
     return found
-
-
-def _renumbered(query: Query, positions: Mapping[str, int], log: LogReader) -> Mapping[str, int]:
-    """Where stores stand that stood at `positions` when the log was renumbered, or since."""
-    before, now = log.renumbered(query.graph.name)
-    of_log = {key: position for key, position in positions.items() if key != FLUSHED}
-    if of_log.keys() <= set(log.keys()):
-        return positions
-    if any(before.get(key) != position for key, position in of_log.items()):
-        raise RefusedError(
-            f"query {query.name!r} cannot be made again: its tables stand at {of_log}, which was not the end "
-            "of the log when it was migrated from release 0.2; begin anew with --reset"
-        )
-    return now
 
 
 def _check_possible(query: Query, stops: list[Mapping[str, int]], log: LogReader) -> None:

@@ -52,6 +52,10 @@ class WireError(GeartrainError):
     """
 
 
+class WireVersionError(WireError):
+    """A batch of another version of the wire, so of a program that orders records otherwise."""
+
+
 class BundleError(GeartrainError):
     """Bytes that are no bundle of a flow's code, that exceed a cap, or that cannot run here."""
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence, Sized
 from functools import lru_cache
 
-from geartrain.errors import WireError
+from geartrain.errors import WireError, WireVersionError
 from geartrain.ports.spool import SplitProgress
 from geartrain.schema.fields import Schema
 from geartrain.wire.envelope import (
@@ -35,9 +35,13 @@ _SCHEMA_NAME_CHARS_MAX = 256
 
 
 def check_version(version: int) -> None:
-    """This program reads and writes version 1."""
+    """This program reads and writes one version; raises `WireVersionError` for any other."""
     if version != VERSION:
-        raise WireError(f"a batch has wire version {version}; this program speaks version {VERSION} only")
+        older = "sender" if version < VERSION else "receiver"
+        raise WireVersionError(
+            f"a batch has wire version {version}; this program speaks version {VERSION} only: upgrade the "
+            f"{older}"
+        )
 
 
 def check_names(limits: Limits, *named: Sized) -> None:

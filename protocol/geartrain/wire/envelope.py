@@ -11,7 +11,8 @@ from geartrain.ports.spool import SplitProgress
 
 EPOCH_BYTES = 8
 DIGEST_BYTES = 16
-VERSION = 1
+VERSION = 2
+"""Of a batch; since 2 an origin begins with the step of its birth, by which records are ordered."""
 DEFLATED = 1
 """The flag of a header whose body is deflated (zlib)."""
 

@@ -10,6 +10,12 @@ from typing import Any
 
 from geartrain.delivery.receiver import Receiver
 from geartrain.records.event_time import END_OF_TIME
+from geartrain.wire import checks, codec
+from geartrain.wire import geartrain_pb2 as pb
+from geartrain.wire.codec import encode_envelope, encode_header
+from geartrain.wire.digest import FIRST_DIGEST, next_digest
+from geartrain.wire.envelope import VERSION, BatchKind, Envelope, Header
+from geartrain.wire.topics import up_topic
 from geartrain_cloud.ingest import content, recovery
 from geartrain_cloud.ingest.advance import Advance
 from geartrain_cloud.ingest.clock import SourceClock
@@ -27,6 +33,8 @@ from geartrain_simulation.fleet.troubles import INGEST
 from geartrain_simulation.machine.disk import SimDisk
 from geartrain_simulation.machine.faults import Faults
 from geartrain_simulation.mutants.planting import Mutant, Patches
+
+_FORMER_EPOCH = b"former!!"
 
 
 class _Later:
@@ -333,6 +341,35 @@ def schema_told_late(seed: int) -> int:
     return fleet.ledger.counters.get(Counter.HELD_BATCHES, 0)
 
 
+def _other_wire_version_taken(patches: Patches) -> None:
+    for module in (checks, codec):
+        patches.replace(module, "check_version", lambda right: lambda version: None)
+
+
+def former_agent_speaks(seed: int) -> int:
+    """A run in which an agent of the former wire version asks for each device; how often it was refused."""
+
+    def plot(fleet: Fleet) -> None:
+        for after_s in (0.5, 1.0, 2.0, 4.0):
+            fleet.world.later(after_s, speak, fleet)
+
+    def speak(fleet: Fleet) -> None:
+        for device in fleet.devices:
+            asked = Header(BatchKind.HELLO, fleet.flow, device.name, _FORMER_EPOCH, 0, ordinal=2)
+            header = pb.Header.FromString(encode_header(asked))
+            header.version = VERSION - 1
+            data = header.SerializeToString()
+            sent = Envelope(data, b"", next_digest(FIRST_DIGEST, data, b""), 1)
+            fleet.broker.inject(up_topic(device.name, fleet.flow), encode_envelope(sent))
+
+    fleet = Fleet(seed, plot=plot)
+    fleet.run()
+    epochs = {cursor.epoch for cursor in fleet.ledger.cursors.values()}
+    if _FORMER_EPOCH in epochs | {epoch for _, _, epoch in fleet.ledger.closed}:
+        raise ViolationError("wire", "the log has opened an epoch of a former agent")
+    return fleet.ledger.counters.get(Counter.OTHER_WIRE_VERSION, 0)
+
+
 OF_INGEST = (
     Mutant("ack before fsync", _ack_before_fsync),
     Mutant("ack before ledger", _ack_before_ledger),
@@ -344,6 +381,7 @@ OF_INGEST = (
     Mutant("digest ignored in append", _digest_ignored_in_append, damage_on_the_way),
     Mutant("unknown channel acked", _unknown_channel_acked, channel_named_late),
     Mutant("submitted schema not compared", _submitted_schema_not_compared, schema_told_late),
+    Mutant("other wire version taken", _other_wire_version_taken, former_agent_speaks),
     Mutant("orphan segment kept", _orphan_segment_kept),
     Mutant("clock of the last to speak", _clock_of_the_last_to_speak),
     Mutant("clock moves back", _clock_moves_back),
