@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from geartrain.adapters.sqlite import translated
 from geartrain.flow.loading import load_flow
 from geartrain_client.cli import main
 from geartrain_cloud.broker.choice import choose_broker
 from geartrain_cloud.broker.ready import wait_until_ready
 from geartrain_cloud.cli.inprocess import Now, RunOptions, run_in_process
+from geartrain_cloud.sinks import tables
+from geartrain_cloud.sinks.layout import TableError
+from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.sinks.tables import rows
 
 Capture = pytest.CaptureFixture[str]
@@ -52,6 +59,10 @@ class Valve(Actuator[Reading]):
 flow = Flow("mine")
 """
 LIVE = "readings = flow.source('readings', Thermometer(), out=Reading)\n"
+FULL = (
+    "gear: --output out cannot be written, for the disk is full: free space there, or name another folder "
+    "with --output DIR"
+)
 FEW = "readings = flow.source('readings', Thermometer(records=3), out=Reading)\n"
 
 
@@ -304,6 +315,31 @@ def test_a_full_disk_is_a_sentence(module: Any, capsys: Capture, tmp_path: Path)
         ": is the disk full? Free space, or name another with --output"
     )
     assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_said_once(
+    number: int, module: Any, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_path: Path, _content: bytes) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(tables, "write_private", fail)
+    code, _, err = gear(["run", module(FEW + "readings.sink('k', Table('k'))"), "--output", "out"], capsys)
+    assert (code, err.splitlines()[-1]) == (1, FULL)
+
+
+def test_what_sqlite_calls_a_full_disk_is_said_once(
+    module: Any, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(_self: SqliteTables, *_: Any) -> None:
+        small = "CREATE TABLE a (b); PRAGMA max_page_count = 2; INSERT INTO a VALUES (zeroblob(100000))"
+        with translated(TableError, "the file of tables"), closing(sqlite3.connect(":memory:")) as database:
+            database.executescript(small)
+
+    monkeypatch.setattr(SqliteTables, "write", fill)
+    code, _, err = gear(["run", module(FEW + "readings.sink('k', Table('k'))"), "--output", "out"], capsys)
+    assert (code, err.splitlines()[-1]) == (1, FULL)
 
 
 @pytest.mark.parametrize(("source", "written"), [(LIVE, True), ("bounded", False)])

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from geartrain.adapters.sqlite import is_full_disk
 from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.declarations.cloud_sink import (
     ConsoleSink,
@@ -221,7 +222,9 @@ def check_letters(graph: Graph, result: RunResult, percent: float = LETTERS_PERC
 
 @contextmanager
 def _draft_folder(output: Path | None) -> Iterator[Path]:
-    """A folder for the tables of a run, in `output` if there is one; raises `ConfigError`."""
+    """A folder for the tables of a run, in `output` if there is one; raises `ConfigError`, and `TableError`
+    where its disk becomes full.
+    """
     where = f"--output {output}" if output is not None else "the folder for temporary files"
     try:
         if output is not None:
@@ -231,8 +234,16 @@ def _draft_folder(output: Path | None) -> Iterator[Path]:
         raise ConfigError(
             f"{where} cannot be written ({error.strerror or error}): name another folder with --output DIR"
         ) from None
-    with draft as folder:
-        yield Path(folder)
+    try:
+        with draft as folder:
+            yield Path(folder)
+    except TableError as error:
+        if not is_full_disk(error):
+            raise
+        raise TableError(
+            f"{where} cannot be written, for the disk is full: free space there, or name another folder with "
+            "--output DIR"
+        ) from error
 
 
 def _put_in_place(
@@ -473,6 +484,8 @@ class _Sinks:
                 self._tables.write(_QUERY, self._batch_id, {}, waiting)
             self._write_elsewhere(waiting, last=last)
         except TableError as error:
+            if is_full_disk(error):
+                raise  # `_draft_folder` says so
             raise TableError(
                 f"{error}: is the disk full? Free space, or name another with --output"
             ) from None

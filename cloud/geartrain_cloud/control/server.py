@@ -410,7 +410,8 @@ async def listen(
     app: web.Application, control: ControlSection, former: int = 0, context: ssl.SSLContext | None = None
 ) -> tuple[PageRunner, int]:
     """Serve `app` as `[control]` says; what has to be cleaned up, and the port. Port 0 there: `former`, or
-    8764, or any free one where those are taken. context: of TLS, None for HTTP. Raises `UnavailableError`.
+    8764, or any free one where those are taken, with a warning in the log. context: of TLS, None for HTTP.
+    Raises `UnavailableError`.
     """
     host, port = control.host, control.port
     runner = PageRunner(app, error_form)

@@ -9,6 +9,7 @@ to do.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -167,12 +168,26 @@ def fault_of(error: sqlite3.Error) -> Fault | None:
 
 def is_in_use(error: BaseException) -> bool:
     """Whether an error comes of a file that another program has, by what it was raised from."""
+    return any(
+        isinstance(cause, sqlite3.Error) and fault_of(cause) is Fault.IN_USE for cause in _causes(error)
+    )
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Whether an error comes of a disk without room, of SQLite or the system, by what it was raised from."""
+    return any(
+        fault_of(cause) is Fault.DISK_FULL
+        if isinstance(cause, sqlite3.Error)
+        else isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+        for cause in _causes(error)
+    )
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, sqlite3.Error) and fault_of(cause) is Fault.IN_USE:
-            return True
+        yield cause
         cause = cause.__cause__ or cause.__context__
-    return False
 
 
 def row_checksum(values: Sequence[Any], size_bytes: int) -> bytes:
