@@ -174,7 +174,6 @@ FOUND_BY = {
     "drop_oldest undeclared": 8,
     "overtaken by the channel's last entry": 8,
     "excluded device not readmitted": 8,
-    "gap around an ack waits for the window": 85,
     "header watermark of one channel's sources only": 9,
     "overtaken by the furthest source": 9,
     "synced once a second, sent at once": 9,

@@ -268,19 +268,27 @@ def crash_before_a_trim(seed: int) -> None:
     """
     device = Device("device-1", 40, policy=Policy.DROP_OLDEST, spool_bytes_max=3_000)
 
-    def plot(fleet: Fleet) -> None:
-        deaf_s = fleet.world.random("deaf").uniform(0.2, 4.0)
-        fleet.world.later(deaf_s, fleet.broker.silence, device.name, 12.0 - deaf_s, ("down",))
-        fleet.world.later(deaf_s, look, fleet)
+    def count_read(fleet: Fleet) -> int:
+        return sum(at.position for at in fleet.spools[device.name].positions.values())
 
-    def look(fleet: Fleet) -> None:
-        held = fleet.spools[device.name]
-        gap = next((batch for _, batch in sorted(held.batches.items()) if batch.first_seq), None)
-        has_all = sum(at.position for at in held.positions.values()) >= device.records - 1
-        if gap is not None and gap.first_seq - held.acked_seq > 3 and has_all:
+    def plot(fleet: Fleet) -> None:
+        wait_until_heard(fleet, fleet.world.random("heard").randint(3, 18))
+
+    def wait_until_heard(fleet: Fleet, records: int) -> None:
+        if count_read(fleet) < records:
+            fleet.world.later(0.01, wait_until_heard, fleet, records)
+            return
+        fleet.broker.silence(device.name, 12.0, ("down",))
+        # Ingest is not to hear of the gap as this grows: each end that it has can be compared.
+        fleet.world.later(0.1, fleet.broker.silence, device.name, 12.0, ("up",))
+        fleet.world.later(0.01, wait_until_read, fleet)
+
+    def wait_until_read(fleet: Fleet) -> None:
+        # A record that is read after the crash would have the batches before the gap dropped, too.
+        if count_read(fleet) < device.records:
+            fleet.world.later(0.01, wait_until_read, fleet)
+        else:
             fleet.world.nodes[device.name].crash()
-        elif fleet.world.loop.time() < 12.0:
-            fleet.world.later(0.01, look, fleet)
 
     fleet = Fleet(seed, devices=[device], plot=plot)
     settings = fleet._settings[device.name]

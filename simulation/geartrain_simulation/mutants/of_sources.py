@@ -49,12 +49,12 @@ def _begins_where_the_others_stand(patches: Patches) -> None:
     """A source that comes is read from the row at which the other one stands."""
 
     def make(right: Any) -> Any:
-        def restore(intake: Intake, positions: Any, *, hold: bool = False) -> None:
+        def restore(intake: Intake, positions: Any, *said: Any, **how: Any) -> None:
             ends = [at for (step, _), at in positions.items() if step == SOURCE]
             if ends and not any(step == DOORS for step, _ in positions):
                 device = next(split for step, split in positions if step == SOURCE)
                 positions = {**positions, (DOORS, device): ends[0]}
-            right(intake, positions, hold=hold)
+            right(intake, positions, *said, **how)
 
         return restore
 
@@ -65,8 +65,8 @@ def _position_not_kept(patches: Patches) -> None:
     """A spool keeps no position of a source that was not there from the beginning."""
 
     def make(right: Any) -> Any:
-        def restore(intake: Intake, positions: Any, *, hold: bool = False) -> None:
-            right(intake, {at: one for at, one in positions.items() if at[0] != DOORS}, hold=hold)
+        def restore(intake: Intake, positions: Any, *said: Any, **how: Any) -> None:
+            right(intake, {at: one for at, one in positions.items() if at[0] != DOORS}, *said, **how)
 
         return restore
 
