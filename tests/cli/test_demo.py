@@ -154,7 +154,7 @@ def test_a_demo_that_cannot_be_loaded_is_a_sentence(
             "none of its 1 rows is a record, as of in.csv, line 2: column time_s: 'x' is not",
         ),
         ("stocks", "--input", "symbol,date,price\nÄ,2020-01-01,1\n".encode("latin-1"), "not UTF-8"),
-        ("stocks", "--input", bytes(range(256)) * 40, "line 1 holds a NUL at byte 1, as a binary file does"),
+        ("stocks", "--input", bytes(range(256)) * 40, "it holds a NUL at its byte 1, as a binary file does"),
     ],
 )
 def test_a_file_without_one_record_is_refused_at_once(
