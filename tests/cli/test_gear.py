@@ -131,7 +131,10 @@ def test_version(capsys: Capture) -> None:
         (["demo", "stocks", "--speed", "fast"], "--speed fast: write max, or how many event seconds"),
         (["demo", "stocks", "--speed", "inf"], "--speed inf: write max"),
         (["demo", "stocks", "--speed", "0"], "--speed 0: write max"),
-        (["demo", "stocks", "--input", "nowhere.csv"], "file nowhere.csv cannot be read: No such file"),
+        (
+            ["demo", "stocks", "--input", "nowhere.csv"],
+            "file nowhere.csv cannot be read: there is no such file",
+        ),
         (["plan", "stocks"], "flow 'stocks': write module:name"),
         (["plan", "./nowhere"], "folder ./nowhere: there is no such folder: give MODULE:FLOW, or the folder"),
         (["token", "add", "ann", "--role", "boss"], "token add: --role 'boss' is not one of 'viewer', "),

@@ -46,7 +46,7 @@ class Exchange:
 
     @asynccontextmanager
     async def connect(self, client_id: str) -> AsyncIterator[Connection]:
-        if "asks" in client_id:
+        if client_id.startswith("asking"):
             yield Asker(self)
             return
         async with self._net.connect(client_id) as connection:

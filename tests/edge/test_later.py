@@ -35,8 +35,8 @@ assert "google.protobuf.text_format" not in sys.modules and "http.client" not in
 from google.protobuf.text_format import MessageToString
 from google.protobuf.internal.python_message import GeneratedProtocolMessageType
 assert MessageToString(geartrain.wire.codec.pb.Watermark(time=3)).strip() == "time: 3"
-from geartrain_devices.http_poll import HttpPoll, urlopen
-assert urlopen.__module__ == "urllib.request" and "http.client" in sys.modules
+from geartrain_devices.http_poll import HttpPoll, OpenerDirector
+assert OpenerDirector.__module__ == "urllib.request" and "http.client" in sys.modules
 """
 
 
