@@ -132,7 +132,7 @@ def run_chapter(home: Path, tools: Path) -> None:
     Shell(home, tools).run(new)
     folder = home / "heat"
     shell, wanted = Shell(folder, tools), minutes(folder / "data" / "readings.csv")
-    assert "cut auto, 2 of 7 steps on the devices" in shell.run(plan)
+    assert "cut auto, 4 of 7 steps on the devices" in shell.run(plan)
     assert "read 180 records; late 0; dead letters 0" in shell.run(run)
     with shell.beside(up):
         wait_until_up(shell)

@@ -133,7 +133,18 @@ def test_history_comes_before_live_records_or_into_a_run_apart(
     state = tmp_path / "state"
     with ExitStack() as running_there, platform(state):
         client = client_of(state)
-        gear(state, "submit", "heat:flow", "--devices", "kind=room", "--cut", "cloud", "--no-wait", *given)
+        gear(
+            state,
+            "submit",
+            "heat:flow",
+            "--devices",
+            "kind=room",
+            "--allow-none",
+            "--cut",
+            "cloud",
+            "--no-wait",
+            *given,
+        )
         assert json.loads(_backfill(state, "d1", *files, "--dry-run", "--json"))["way"] == "before"
         assert client.get("/apps/heat")["applied"] == []
         assert "d1 begins with this history" in _backfill(state, "d1", *files)
@@ -173,7 +184,18 @@ def test_a_device_that_has_read_its_history_goes_on_where_the_state_folder_was_m
     state, moved = tmp_path / "state", tmp_path / "moved"
     with platform(state) as process:
         client = client_of(state)
-        gear(state, "submit", "heat:flow", "--devices", "kind=room", "--cut", "cloud", "--no-wait", *given)
+        gear(
+            state,
+            "submit",
+            "heat:flow",
+            "--devices",
+            "kind=room",
+            "--allow-none",
+            "--cut",
+            "cloud",
+            "--no-wait",
+            *given,
+        )
         assert "begins with" in _backfill(state, "d1", "--file", _write(tmp_path / "past.csv", past))
         gear(state, "device", "add", "d1", "--local", "--label", "kind=room")
 
