@@ -195,7 +195,7 @@ def test_an_app_goes_over_and_back_while_its_device_sends(
         world.install(SECOND)
         world.grow(100)
         said = " ".join(gear(state, "update", "meadow", project, "--dry-run").split())
-        for words in ("counts attached", "high removed", "sums same kept", "table warm: stays as it is"):
+        for words in ("counts attached", "high removed", "sums replaced kept", "table warm: stays as it is"):
             assert words in said
         gear(state, "update", "meadow", project, "--timeout", "10m")
         world.grow(150)

@@ -34,7 +34,7 @@ MOVED = {
 @lru_cache(maxsize=1)
 def _flows() -> list[tuple[Case, list[Cut], Answer]]:
     """Flows, their cuts, and what the reference answers."""
-    found = drawn(moving_cases(), 3, FLOWS)
+    found = drawn(moving_cases(), 4, FLOWS)
     return [(case, drawn_cuts(case.graph, case.rng(), 24), _wanted(case)) for case in found]
 
 
