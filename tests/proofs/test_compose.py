@@ -121,7 +121,7 @@ def test_a_device_joins_the_processes_of_the_compose_file(
         agent = [str(Path(sys.executable).with_name("gear-agent")), "--device", str(device)]
         stack.enter_context(running("agent", agent, tmp_path))
         gear(
-            state, "submit", "heat:flow", "--devices", "kind=room", "--allow-none", "--no-wait",
+            state, "submit", "heat:flow", "--devices", "kind=room", "--no-wait",
             f"--device-set=d1:readings.path={tmp_path / 'd1.csv'}",
         )  # fmt: skip
         until_ended(client, "heat")

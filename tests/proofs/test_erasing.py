@@ -135,18 +135,7 @@ def test_a_device_goes_out_of_log_and_tables_and_rows_go_by_age(
         client = client_of(state)
         for name in files:
             gear(state, "device", "add", name, "--local", "--label", "kind=room")
-        gear(
-            state,
-            "submit",
-            "heat:flow",
-            "--devices",
-            "kind=room",
-            "--allow-none",
-            "--cut",
-            "cloud",
-            "--no-wait",
-            *own,
-        )
+        gear(state, "submit", "heat:flow", "--devices", "kind=room", "--cut", "cloud", "--no-wait", *own)
         until_ended(client, "heat")
         assert rows("kept") == sorted(erased + others)
         takes = client.get("/apps/heat")
@@ -206,18 +195,7 @@ def test_a_device_goes_out_of_a_running_platform_that_is_killed_meanwhile(
         endless.write_text(f"{files['d2'].read_text()}2030-01-01T00:00:00Z,{LAST},room-0,-99\n")
         beside = f"--device-set=d2:readings.path={endless}", "--set=readings.speed=20000"
         gear(state, "submit", "heat:flow", "--name", "beside", "--devices", "d2", "--no-wait", *beside)
-        gear(
-            state,
-            "submit",
-            "heat:flow",
-            "--devices",
-            "kind=room",
-            "--allow-none",
-            "--cut",
-            "cloud",
-            "--no-wait",
-            *own,
-        )
+        gear(state, "submit", "heat:flow", "--devices", "kind=room", "--cut", "cloud", "--no-wait", *own)
         until_ended(client, "heat")
         until(lambda: rows_of(client, "beside", "kept") == sorted(others), "the app beside it")
         assert_files(state, "heat.1", erased + others)

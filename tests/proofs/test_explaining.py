@@ -29,18 +29,7 @@ def test_a_platforms_rows_are_explained_and_made_again_elsewhere(
         for name in files:
             gear(state, "device", "add", name, "--local", "--label", "kind=room")
         own = [f"--device-set={name}:readings.path={path}" for name, path in files.items()]
-        gear(
-            state,
-            "submit",
-            "heat:flow",
-            "--devices",
-            "kind=room",
-            "--allow-none",
-            "--cut",
-            "cloud",
-            "--no-wait",
-            *own,
-        )
+        gear(state, "submit", "heat:flow", "--devices", "kind=room", "--cut", "cloud", "--no-wait", *own)
         until_ended(client, "heat")
         rows = client.get("/apps/heat/tables/highs")["rows"]
         assert dict(rows) == highs

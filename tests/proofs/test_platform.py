@@ -120,17 +120,7 @@ def test_two_apps_on_two_devices_are_exact_though_all_is_killed(
         client = client_of(state)
         for name in files:
             gear(state, "device", "add", name, "--local", "--label", "kind=room")
-        made = gear(
-            state,
-            "submit",
-            "heat:flow",
-            "--devices",
-            "kind=room",
-            "--allow-none",
-            "--no-wait",
-            "--json",
-            *own,
-        )
+        made = gear(state, "submit", "heat:flow", "--devices", "kind=room", "--no-wait", "--json", *own)
         assert json.loads(made)["instance"] == "heat.1"
         until(lambda: "ingest" in pids(state), "ingest")
         for victim in ("control", "broker", "ingest", "spark", "device d1"):
