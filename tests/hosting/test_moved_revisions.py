@@ -19,9 +19,10 @@ from tests.reference import moved_revisions as moved
 from tests.reference.moved_revisions import Retired, Stands
 from tests.reference.revisions import Life
 
-FLOWS = (*range(12), 24, 103)
-"""Of the last two, one refuses cells that leave a device as their step begins empty. In the other a canary
-goes back amid a claim, and a device is retired as the cells of a step leave it.
+FLOWS = (*range(12), 24, 30, 68, 88)
+"""Of the last four, one refuses cells that leave a device as their step begins empty. In the second and third
+a device is retired as the cells of a step leave it, and before a move. In the last a canary goes back amid a
+claim.
 """
 
 

@@ -190,7 +190,8 @@ class _Run:
 
     def _read_by(self, device: str, source: str, row: Row) -> int:
         """The revision under which a device has read a record."""
-        gone = [o.revision for o in self._at.gone_over[device] if o.positions[source, row.name] <= row.number]
+        split = row.name.removeprefix(f"{source}/")
+        gone = [o.revision for o in self._at.gone_over[device] if o.positions[source, split] <= row.number]
         return max(gone, default=1)
 
     def _read(self, step: Step, stream: str, place: str, number: int, graph: Graph) -> list[Row]:
