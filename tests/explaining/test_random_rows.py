@@ -25,6 +25,8 @@ from tests.reference.interpreter import interpret
 from tests.reference.rows import Row
 
 FLOWS = 25
+ROUNDS_MAX = 6
+"""So often flows are drawn until all kinds of steps have been met."""
 ROWS_MAX = 3
 """Of each sink, drawn by chance."""
 
@@ -53,11 +55,14 @@ def test_the_records_behind_a_row_make_it_again() -> None:
                         check_by_reference(case, trace, sink, row)
                         met["by reference"] += 1
 
-    for strategy in (cases(), split_cases()):
-        limits = settings(
-            max_examples=FLOWS, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-        )
-        seed(40)(limits(given(strategy)(check)))()
+    for number in range(40, 40 + ROUNDS_MAX):  # what is drawn depends on which modules are loaded, too
+        for strategy in (cases(), split_cases()):
+            limits = settings(
+                max_examples=FLOWS, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+            )
+            seed(number)(limits(given(strategy)(check)))()
+        if met.keys() >= _MET:
+            break
     assert met.keys() >= _MET, met
 
 

@@ -97,6 +97,10 @@ def on_edge(graph: Graph, cut: Cut) -> int:
     return sum(graph[step].operator.kind != "key_by" for step in cut.edge)
 
 
+ROUNDS_MAX = 8
+"""So often flows are drawn until enough of them have been met."""
+
+
 def test_the_minimum_cut_is_the_best_of_all_cuts_of_random_flows(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = {"several": 0, "priced": 0}
 
@@ -119,11 +123,14 @@ def test_the_minimum_cut_is_the_best_of_all_cuts_of_random_flows(monkeypatch: py
                 assert min(able) <= found.bytes
                 seen["priced"] += every[0].cpu_share > capacity
 
-    for number, drawn in enumerate((cases(), split_cases())):
-        quick = settings(
-            max_examples=FLOWS, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-        )
-        seed(10 + number)(quick(given(drawn)(check)))()
+    for number in range(ROUNDS_MAX):  # what is drawn depends on which modules are loaded, too
+        for drawn in (cases(), split_cases()):
+            quick = settings(
+                max_examples=FLOWS, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+            )
+            seed(number)(quick(given(drawn)(check)))()
+        if seen["priced"] > 5:
+            break
     assert seen["several"] > FLOWS / 2
     assert seen["priced"] > 5
 
