@@ -28,6 +28,7 @@ from geartrain_devices.syslog_frames import Stream
 from geartrain_devices.syslog_messages import Message, parse
 from tests.devices.agent_process import AgentProcess
 from tests.devices.lines_flow import Said
+from tests.waiting import WAIT_S
 
 _HEAD = b"<165>1 2003-10-11T22:14:15.003Z mymachine.example.com evntslog - ID47 "
 _DATA = b'[exampleSDID@32473 iut="3" eventSource="Application" eventID="1011"]'
@@ -460,7 +461,7 @@ def test_over_tcp_a_sender_waits_and_nothing_is_lost() -> None:
     source, count = Syslog[Event](tcp=free_port()), 4 * BUFFER_MAX
 
     def send() -> None:
-        with socket.create_connection(("127.0.0.1", source.tcp), timeout=60) as sender:
+        with socket.create_connection(("127.0.0.1", source.tcp), timeout=WAIT_S) as sender:
             for number in range(count):
                 sender.sendall(b"<14>1 - - - - - - %d %s\n" % (number, b"x" * 1_000))
 
@@ -480,7 +481,7 @@ def test_lines_that_begin_with_a_number_cost_themselves_alone_over_tcp() -> None
     source = Syslog[Event](tcp=free_port())
 
     def send(bad: bytes, name: bytes, count: int) -> None:
-        with socket.create_connection(("127.0.0.1", source.tcp), timeout=60) as sender:
+        with socket.create_connection(("127.0.0.1", source.tcp), timeout=WAIT_S) as sender:
             sender.sendall(bad)
             for number in range(count):
                 sender.sendall(b"<13>Sep 10 00:00:00 localhost logger: %s %d\n" % (name, number))
@@ -527,7 +528,7 @@ def test_a_sender_that_floods_leaves_room_for_the_others(caplog: pytest.LogCaptu
     flood = 3 * BUFFER_MAX
 
     def floods() -> None:
-        with socket.create_connection(("127.0.0.1", source.tcp), timeout=60) as sender:
+        with socket.create_connection(("127.0.0.1", source.tcp), timeout=WAIT_S) as sender:
             for number in range(flood):
                 sender.sendall(b"<14>1 - - tcp - - - %d\n" % number)
 

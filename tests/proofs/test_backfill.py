@@ -108,6 +108,12 @@ def _elsewhere(state: Path, folder: Path, history: list[Row]) -> Path:
     return file
 
 
+def _submit(state: Path, *more: str) -> None:
+    """Submit the flow for devices that may come later."""
+    devices = ("--devices", "kind=room", "--allow-none")
+    gear(state, "submit", "heat:flow", *devices, "--cut", "cloud", "--no-wait", *more)
+
+
 def _backfill(state: Path, device: str, *arguments: str) -> str:
     return gear(state, "backfill", "heat", "--source", "readings", "--device", device, *arguments)
 
@@ -133,18 +139,7 @@ def test_history_comes_before_live_records_or_into_a_run_apart(
     state = tmp_path / "state"
     with ExitStack() as running_there, platform(state):
         client = client_of(state)
-        gear(
-            state,
-            "submit",
-            "heat:flow",
-            "--devices",
-            "kind=room",
-            "--allow-none",
-            "--cut",
-            "cloud",
-            "--no-wait",
-            *given,
-        )
+        _submit(state, *given)
         assert json.loads(_backfill(state, "d1", *files, "--dry-run", "--json"))["way"] == "before"
         assert client.get("/apps/heat")["applied"] == []
         assert "d1 begins with this history" in _backfill(state, "d1", *files)
@@ -184,18 +179,7 @@ def test_a_device_that_has_read_its_history_goes_on_where_the_state_folder_was_m
     state, moved = tmp_path / "state", tmp_path / "moved"
     with platform(state) as process:
         client = client_of(state)
-        gear(
-            state,
-            "submit",
-            "heat:flow",
-            "--devices",
-            "kind=room",
-            "--allow-none",
-            "--cut",
-            "cloud",
-            "--no-wait",
-            *given,
-        )
+        _submit(state, *given)
         assert "begins with" in _backfill(state, "d1", "--file", _write(tmp_path / "past.csv", past))
         gear(state, "device", "add", "d1", "--local", "--label", "kind=room")
 
