@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from geartrain_cloud.broker import find_mosquitto
 from tests import spark_classes, spark_session
@@ -28,6 +29,10 @@ __all__ = ["postgres", "spark"]
 # Nothing is judged by the clock, drawn examples neither: a machine may be busy.
 settings.register_profile("untimed", settings(), deadline=None)
 settings.load_profile("untimed")
+
+# A seed names the same drawn flow in every process: hypothesis would else draw one value in twenty among the
+# constants of the modules that the process has loaded by then.
+providers._get_local_constants = providers.Constants
 
 # As agents set it in their main(), so that fewer searches for garbage are made.
 gc.set_threshold(10_000)
