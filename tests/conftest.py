@@ -17,6 +17,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 from geartrain_cloud.broker import find_mosquitto
 from tests import spark_classes, spark_session
@@ -32,7 +33,7 @@ settings.load_profile("untimed")
 
 # A seed names the same drawn flow in every process: hypothesis would else draw one value in twenty among the
 # constants of the modules that the process has loaded by then.
-providers._get_local_constants = providers.Constants
+providers._get_local_constants = Constants
 
 # As agents set it in their main(), so that fewer searches for garbage are made.
 gc.set_threshold(10_000)

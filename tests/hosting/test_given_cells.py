@@ -63,7 +63,7 @@ def entry(position: int, kind: EntryKind) -> LogRow:
 
 def taken(number: int, found: Mapping[str, Sequence[ColumnBatch]]) -> Taking:
     """What device d1 has taken of what a micro-batch gave."""
-    taking, codec = Taking(number), RowCodec(GivenCell)
+    taking, codec = Taking(number, [TOTALS]), RowCodec(GivenCell)
     for batch in found[GIVEN]:
         *fields, names = batch.fields
         assert set(names) == {"d1"}
@@ -76,7 +76,7 @@ def taken(number: int, found: Mapping[str, Sequence[ColumnBatch]]) -> Taking:
 def test_a_device_takes_no_more_than_moves_at_once_and_keeps_nothing_of_it(
     cells_max: int, bytes_max: int
 ) -> None:
-    taking = Taking(7, cells_max, bytes_max)
+    taking = Taking(7, [TOTALS], cells_max, bytes_max)
     parts = [(b"a", 0, 6, b"1234"), (b"a", 4, 6, b"56"), (b"b", 0, 4, b"1234"), (b"c", 0, 2, b"12")]
     cells = [GivenCell(7, 0, 2, TOTALS, key, at, size, cell, "") for key, at, size, cell in parts]
     for cell in cells[:3]:

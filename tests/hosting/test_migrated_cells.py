@@ -130,7 +130,7 @@ def leaves(cell: StateCell) -> Callable[[int], LogRow]:
 
 
 def given(found: Mapping[str, Sequence[ColumnBatch]], number: int) -> Taking:
-    taking = Taking(number)
+    taking = Taking(number, ["sums"])
     for batch in found[GIVEN]:
         for one in RowCodec(GivenCell).from_columns(batch.fields[:-1]):
             taking.take(one)

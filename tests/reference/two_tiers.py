@@ -247,7 +247,7 @@ class Device:
         if comes:
             self._tell()
             self._claims += 1
-            self.taking = taking = Taking(self._claims)
+            self.taking = taking = Taking(self._claims, comes)
             self._claim(comes, ASKS)
             hurried = self._rng.random() < _HURRIED
             while not taking.complete and not (hurried and self._rng.random() < _HURRIED):

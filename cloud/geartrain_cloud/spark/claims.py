@@ -248,8 +248,9 @@ class Giving:
             why = refused[device, number]
             steps = {step for step, _ in cells}
             forms = forms_of(self._stage.graph, steps)
-            began = {step: self._saved.began(step) for step in wanted[device, number]}
-            given = given_cells(number, self._shard, self._shards, cells, why, forms, began)
+            asked = wanted[device, number]
+            began = {step: self._saved.began(step) for step in asked}
+            given = given_cells(number, self._shard, self._shards, asked, cells, why, forms, began)
             self._given += [(device, one) for one in given]
 
     def rows(self) -> Iterator[bytes]:

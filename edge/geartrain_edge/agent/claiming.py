@@ -117,7 +117,7 @@ class Claiming:
     async def claim(self, session: Session, effects: Effects) -> None:
         """Commit a claim; what is given for it is taken from now on."""
         number = _new_number(session, effects)
-        self._taking, now_s = Taking(number, self._cells_max), self._clock.monotonic_s()
+        self._taking, now_s = Taking(number, self.steps, self._cells_max), self._clock.monotonic_s()
         self._until_s = now_s + self._wait_s
         self._due_s, self._again_s = self._until_s + self._again_s, min(2 * self._again_s, AGAIN_S_MAX)
         await _say(session, effects, LastClaim(number, self.steps, ASKS))

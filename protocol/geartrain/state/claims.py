@@ -8,7 +8,7 @@ that is not the newest one of its device gets nothing taken in. No number is tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -51,7 +51,8 @@ class Claim(Record):
 
 class GivenCell(Record):
     """A cell, or a piece of one, that one of `shards` shards gives for the claim `number`. Without a step it
-    is the last of its shard: how many cells that gave and their digest, or why it gives none (`refused`).
+    is the last one of its shard for some steps: which, how many cells and their digest, or why the shard
+    gives none (`refused`). Steps of one claim that stand behind different shuffles are answered apart.
     """
 
     number: int
@@ -69,27 +70,31 @@ def given_cells(
     number: int,
     shard: int,
     shards: int,
+    steps: Collection[str],
     cells: Cells,
     refused: str = "",
     forms: Mapping[str, str] | None = None,
     began: Mapping[str, int] | None = None,
 ) -> Iterator[GivenCell]:
-    """What a shard gives for a claim, its manifest last; refused: why it gives nothing; forms: by step, what
-    stands for the layout of its cells; began: by step, the last revision with which it has begun empty, 0 for
-    none.
+    """What a shard gives for a claim of some steps, its manifest last.
+
+    refused: why it gives nothing, "" where it does; forms: by step, what stands for the layout of its cells;
+    began: by step, the last revision with which it has begun empty, 0 for none.
     """
     for one in records(cells):
         yield GivenCell(number, shard, shards, one.step, one.key, one.offset, one.size, one.cell, "")
     known = {s: form for s, form in (forms or {}).items() if form}
     empty = {s: revision for s, revision in (began or {}).items() if revision}
-    said = _encode(replace(manifest(cells), forms=known, began=empty))
+    said = _encode(replace(manifest(cells), forms=known, began=empty, steps=tuple(steps)))
     yield GivenCell(number, shard, shards, "", b"", 0, len(said), said, refused)
 
 
 class Taking:
-    """What has come for one claim, from all shards; never more than one move takes."""
+    """What has come for one claim of some steps, from all shards; never more than one move takes."""
 
-    def __init__(self, number: int, cells_max: int = CELLS_MAX, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(
+        self, number: int, steps: Collection[str], cells_max: int = CELLS_MAX, bytes_max: int = BYTES_MAX
+    ) -> None:
         self.number = number
         self._cells_max, self._bytes_max = cells_max, bytes_max
         self._cells = self._bytes = 0
@@ -102,7 +107,11 @@ class Taking:
         self.ignored = 0
         """Records of other claims, and what comes once more has come than moves at once."""
         self._waiting: dict[int, list[StateCell]] = {}
-        self._whole: dict[int, Cells] = {}
+        """By shard, the records whose manifest has not come."""
+        self._whole: Cells = {}
+        """The cells whose manifests have come."""
+        self._answered = {step: set[int]() for step in steps}
+        """By step, the shards that have given all that they keep of it."""
         self._shards = 0
 
     def take(self, given: GivenCell) -> None:
@@ -110,30 +119,46 @@ class Taking:
 
         It does so once as well where more comes than moves at once; nothing of it is kept then.
         """
-        if given.number != self.number or given.shard in self._whole or self.is_too_large():
+        if given.number != self.number or self.is_too_large():
+            self.ignored += 1
+        elif given.step:
+            self._take_cell(given)
+        else:
+            self._take_manifest(given)
+
+    def _take_cell(self, given: GivenCell) -> None:
+        if given.shard in self._answered.get(given.step, ()):
             self.ignored += 1
             return
-        if given.step:
-            self._cells, self._bytes = self._cells + (not given.offset), self._bytes + len(given.cell)
-            if self.is_too_large():
-                self._waiting.clear()
-                self._whole.clear()
-                raise StepError(
-                    f"more than {self._cells_max:,} keys or {self._bytes_max:,} bytes would come, which are "
-                    "the most that move at once: take the move back with gear move or gear rollback, move "
-                    "fewer steps, or let them keep less (ttl, shorter windows)"
-                )
-            cell = StateCell(given.step, given.key, given.offset, given.size, given.cell)
-            self._waiting.setdefault(given.shard, []).append(cell)
+        self._cells, self._bytes = self._cells + (not given.offset), self._bytes + len(given.cell)
+        if self.is_too_large():
+            self._waiting.clear()
+            self._whole.clear()
+            raise StepError(
+                f"more than {self._cells_max:,} keys or {self._bytes_max:,} bytes would come, which are "
+                "the most that move at once: take the move back with gear move or gear rollback, move "
+                "fewer steps, or let them keep less (ttl, shorter windows)"
+            )
+        cell = StateCell(given.step, given.key, given.offset, given.size, given.cell)
+        self._waiting.setdefault(given.shard, []).append(cell)
+
+    def _take_manifest(self, given: GivenCell) -> None:
+        expected, shard = _manifest(given.cell), given.shard
+        if any(shard in self._answered.get(step, (shard,)) for step in expected.steps):
+            self.ignored += 1
             return
-        expected = _manifest(given.cell)
         self.forms |= expected.forms
         self.began |= expected.began  # the same in all shards
-        arriving = Arriving(replace(expected, forms={}, began={}))
-        for cell in self._waiting.pop(given.shard, []):
-            arriving.take(cell)
-        self._whole[given.shard] = arriving.cells()
+        arriving = Arriving(replace(expected, forms={}, began={}, steps=()))
+        waiting = self._waiting.pop(shard, [])
+        for cell in waiting:
+            if cell.step in expected.steps:
+                arriving.take(cell)
+        self._waiting[shard] = [cell for cell in waiting if cell.step not in expected.steps]
+        self._whole |= arriving.cells()
         self._shards = given.shards
+        for step in expected.steps:
+            self._answered[step].add(shard)
         self.refused = self.refused or given.refused
 
     def is_too_large(self) -> bool:
@@ -142,8 +167,8 @@ class Taking:
 
     @property
     def complete(self) -> bool:
-        """Whether every shard has given what it has."""
-        return bool(self._shards) and len(self._whole) == self._shards
+        """Whether every shard has given what it has of every step."""
+        return bool(self._shards) and all(len(ones) == self._shards for ones in self._answered.values())
 
     def cells(self) -> Cells:
         """All cells; raises `StepError` before they are complete."""
@@ -151,10 +176,7 @@ class Taking:
             raise StepError(
                 f"claim {self.number} is not answered: {self.refused or 'cells are on their way'}"
             )
-        found = Cells()
-        for several in self._whole.values():
-            found |= several
-        return found
+        return self._whole
 
 
 def claims(number: int, steps: Mapping[str, int], says: str) -> list[Claim]:

@@ -51,7 +51,7 @@ class StateCell(Record):
 class Manifest(msgspec.Struct, frozen=True):
     """What a move consists of: how many cells, their bytes, and a digest of them in order of (step, key);
     forms: by step, what stands for their layout, where that can change; began: by step, the last revision
-    with which it has begun empty in the data centre.
+    with which it has begun empty in the data centre; steps: those whose cells a shard has given with it.
     """
 
     cells: int
@@ -59,6 +59,7 @@ class Manifest(msgspec.Struct, frozen=True):
     digest: bytes
     forms: dict[str, str] = {}
     began: dict[str, int] = {}
+    steps: tuple[str, ...] = ()
 
 
 class Refused(msgspec.Struct, frozen=True):

@@ -89,10 +89,10 @@ def claiming_graph(source: Readings, counting: Callable[[], Task[Reading, Total]
     """Readings, their totals by sensor to a table, and the totals of some hours to another."""
     flow = Flow("fleet")
     readings = flow.source(READINGS, source, out=Reading, partitioned_by="sensor")
-    totals = readings.key_by("sensor").process(TOTALS, counting())
+    totals = readings.key_by("sensor").process(TOTALS, counting(), keeps=("sensor",))
     totals.sink(SUMS, Table(SUMS))
     windows = totals.key_by("sensor", name="again").window(tumbling(timedelta(hours=6)))
-    hours = windows.aggregate(HOURS, out=Hours, count=agg.count(), most=agg.max("sum")).at("cloud")
+    hours = windows.aggregate(HOURS, out=Hours, count=agg.count(), most=agg.max("sum"))
     hours.sink(TABLES[1], Table(TABLES[1]))
     return flow.graph()
 

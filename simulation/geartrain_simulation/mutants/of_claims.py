@@ -180,6 +180,20 @@ def _given_of_any_claim(patches: Patches) -> None:
     patches.replace(Taking, "take", make)
 
 
+def _whole_by_one_step(patches: Patches) -> None:
+    """A device takes the answer for one step of its claim for that of all."""
+
+    def make(right: Any) -> Any:
+        def take(taking: Any, given: Any) -> None:
+            right(taking, given)
+            for shards in taking._answered.values():  # noqa: SLF001
+                shards.add(given.shard)
+
+        return take
+
+    patches.replace(Taking, "_take_manifest", make)
+
+
 def _given_and_forgotten(patches: Patches) -> None:
     """A shard keeps nothing aside of what it has given."""
 
@@ -198,7 +212,9 @@ def _left_out(patches: Patches) -> None:
     """A shard takes cells for a device aside, and gives none of them."""
 
     def make(right: Any) -> Any:
-        return lambda number, shard, shards, cells, *rest: right(number, shard, shards, {}, *rest)
+        return lambda number, shard, shards, steps, cells, *rest: right(
+            number, shard, shards, steps, {}, *rest
+        )
 
     patches.replace(claims, "given_cells", make)
 
@@ -279,6 +295,7 @@ OF_CLAIMS = (
     Mutant("set back spool does not say what it knows", _set_back_unsaid, _run_set_back),
     Mutant("spool without a claim not heard in a new epoch", _no_claim_unheard, _run_set_back),
     Mutant("cells of another claim taken", _given_of_any_claim, _run),
+    Mutant("claim whole by the answer for one step", _whole_by_one_step, _run),
     Mutant("cells given and forgotten", _given_and_forgotten, _run),
     Mutant("cells left out of what is given", _left_out, _run),
     Mutant("cells said to be there and not written", _has_without_cells, _run),

@@ -92,8 +92,8 @@ def _said_with_cells_alone(patches: Patches) -> None:
     """A shard that gives no cells does not say with which revision their step has begun empty."""
 
     def make(right: Any) -> Any:
-        return lambda number, shard, shards, cells, why, forms, began: right(
-            number, shard, shards, cells, why, forms, began if cells else {}
+        return lambda number, shard, shards, steps, cells, why, forms, began: right(
+            number, shard, shards, steps, cells, why, forms, began if cells else {}
         )
 
     patches.replace(claims, "given_cells", make)
