@@ -31,6 +31,7 @@ from geartrain_cloud.ports import EntryKind
 from geartrain_edge.agent.crossing import CLAIM, NUMBERS, REVISION, LastClaim, Numbers
 from geartrain_edge.settings import AgentSettings, Policy
 from geartrain_simulation.fleet.claiming_flow import (
+    HOURS,
     READINGS,
     TABLES,
     TOTALS,
@@ -284,11 +285,15 @@ class ClaimingFleet(CutsFleet):
                 detail = f"{device.name}: its full spool has given up {shed} rows of {channel}"
                 self.checkers.breach("state kept", detail)
         logged = self.checkers.logged()
-        for channel in (READINGS, TOTALS):
+        for channel in self._channels_of(READINGS, TOTALS, HOURS):
             rows = [one.row for one in logged.get((device.name, channel), ()) if one.overtaken]
             if rows and device.name not in self.checkers.clocks.excused | self.checkers.clocks.latecomers:
                 detail = f"{device.name}: {len(rows)} rows of {channel} came below the clock: {rows[:1]}"
                 self.checkers.breach("in time", detail)
+
+    def _channels_of(self, *streams: str) -> list[str]:
+        """The channels on which records of some steps come up."""
+        return [one.id for one in self._plan.channels if one.stream in streams]
 
     def _come_twice(self) -> Counter[tuple[str, int]]:
         """The readings of commits that had arrived in part when their spools were lost, by their origins: how

@@ -188,9 +188,9 @@ class DroppingFleet(ClaimingFleet):
         """What plain Python makes of a device's records: the number of each, its sensor, and what it makes of
         the count and the sum.
         """
-        before = set[int]()
+        before, channels = set[int](), self._channels_of(READINGS, TOTALS)
         for entry in self._entries_of(name):
-            if entry.channel in (READINGS, TOTALS) and (place is None or entry.number < place.entry):
+            if entry.channel in channels and (place is None or entry.number < place.entry):
                 rows = [one.row for one in self.checkers.rows_of(entry)]
                 before.update(row.number for row in rows if row.name == origin_name(READINGS, name))
         found, sums = list[tuple[int, str, int, int]](), dict[tuple[str, bool], tuple[int, int]]()
@@ -272,12 +272,13 @@ class DroppingFleet(ClaimingFleet):
         return runs is not None and TOTALS in runs.cut, number_of(entry.reason) or 1
 
     def _kept_before(self, name: str) -> Counter[Cell]:
-        """The cells that a device has left behind the update, and had kept before."""
+        """The cells of totals that a device has left behind the update, and had kept before."""
         found, brought = Counter[Cell](), False
         for entry in self._entries_of(name):
             brought |= entry.kind is EntryKind.REVISION
             for step, key, _, _, cell in self._fields(entry) if entry.channel == STATE else ():
-                found[key, cell] += brought and said_of(step)[2] < ANEW
+                called, _, revision = said_of(step)
+                found[key, cell] += brought and called == TOTALS and revision < ANEW
         return +found
 
     def _set_aside(self) -> Counter[Cell]:
