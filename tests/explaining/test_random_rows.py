@@ -55,7 +55,7 @@ def test_the_records_behind_a_row_make_it_again() -> None:
                         check_by_reference(case, trace, sink, row)
                         met["by reference"] += 1
 
-    for number in range(40, 40 + ROUNDS_MAX):  # what is drawn depends on which modules are loaded, too
+    for number in range(40, 40 + ROUNDS_MAX):
         for strategy in (cases(), split_cases()):
             limits = settings(
                 max_examples=FLOWS, deadline=None, database=None, suppress_health_check=list(HealthCheck)

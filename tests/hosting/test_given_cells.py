@@ -13,7 +13,7 @@ from geartrain.graph.graph import CLAIMS, GIVEN, STATE
 from geartrain.planning.mixed import make_mixed_plan
 from geartrain.records.event_time import END_OF_TIME, SECOND_US
 from geartrain.schema import ColumnBatch, RowCodec
-from geartrain.state.claims import ASKS, HAS, Claim, GivenCell, Taking, lost
+from geartrain.state.claims import ASKS, HAS, Claim, GivenCell, Taking, given_cells, lost
 from geartrain.state.keyed import NEVER, due_of
 from geartrain.state.moving import StateCell
 from geartrain_cloud.ports import Entry, EntryKind
@@ -86,6 +86,26 @@ def test_a_device_takes_no_more_than_moves_at_once_and_keeps_nothing_of_it(
     taking.take(cells[3])
     assert taking.ignored == 1
     assert not taking.complete
+
+
+def test_a_claim_of_two_steps_is_whole_once_every_shard_has_given_both() -> None:
+    taking = Taking(7, ["first", "second"])
+    answers = [
+        list(given_cells(7, shard, 2, [step], {(step, b"%d" % shard): step.encode()}))
+        for step in ("second", "first")
+        for shard in (0, 1)
+    ]
+    for several in answers:
+        assert not taking.complete
+        for given in several:
+            taking.take(given)
+    assert taking.complete
+    assert taking.cells() == {
+        (step, key): step.encode() for step in ("first", "second") for key in (b"0", b"1")
+    }
+    for given in answers[0]:
+        taking.take(given)
+    assert taking.ignored == len(answers[0])  # this shard has answered for the step before
 
 
 def test_cells_are_given_as_of_the_watermark_and_what_was_due_by_then_goes_on() -> None:

@@ -123,7 +123,7 @@ def test_the_minimum_cut_is_the_best_of_all_cuts_of_random_flows(monkeypatch: py
                 assert min(able) <= found.bytes
                 seen["priced"] += every[0].cpu_share > capacity
 
-    for number in range(ROUNDS_MAX):  # what is drawn depends on which modules are loaded, too
+    for number in range(ROUNDS_MAX):
         for drawn in (cases(), split_cases()):
             quick = settings(
                 max_examples=FLOWS, deadline=None, database=None, suppress_health_check=list(HealthCheck)
