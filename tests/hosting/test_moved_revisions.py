@@ -85,10 +85,6 @@ def what_is_read_of_a_revision_gone_past_is_dropped(patch: pytest.MonkeyPatch) -
     patch.setattr(moved._Run, "_keep_for_later", lambda *_: None)
 
 
-def former_code_runs_as_the_later_one(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(moved_revisions.Follower, "_has_other_code", lambda *_: False)
-
-
 def a_canary_goes_back_with_its_code(patch: pytest.MonkeyPatch) -> None:
     def versions(plans: list[Any], *rest: Any) -> Versions:
         if canary := rest[-1]:
@@ -117,9 +113,8 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     cells_come_that_a_retired_device_has_not_sent: 44,
     steps_of_a_retired_device_go_on: 10,
     what_is_read_of_a_revision_gone_past_is_dropped: 7045,
-    former_code_runs_as_the_later_one: 97,
 }
-"""The number of a flow that finds a mistake by one of its schedules; the last eight are mistakes
+"""The number of a flow that finds a mistake by one of its schedules; the last seven are mistakes
 of the reference.
 """
 
