@@ -106,8 +106,8 @@ class Taking:
         """By step, the last revision with which it has begun empty there, where the shards have said so."""
         self.ignored = 0
         """Records of other claims, and what comes once more has come than moves at once."""
-        self._waiting: dict[int, list[StateCell]] = {}
-        """By shard, the records whose manifest has not come."""
+        self._waiting: dict[tuple[int, str], list[StateCell]] = {}
+        """By shard and step, the records whose manifest has not come."""
         self._whole: Cells = {}
         """The cells whose manifests have come."""
         self._answered = {step: set[int]() for step in steps}
@@ -140,7 +140,7 @@ class Taking:
                 "fewer steps, or let them keep less (ttl, shorter windows)"
             )
         cell = StateCell(given.step, given.key, given.offset, given.size, given.cell)
-        self._waiting.setdefault(given.shard, []).append(cell)
+        self._waiting.setdefault((given.shard, given.step), []).append(cell)
 
     def _take_manifest(self, given: GivenCell) -> None:
         expected, shard = _manifest(given.cell), given.shard
@@ -149,12 +149,10 @@ class Taking:
             return
         self.forms |= expected.forms
         self.began |= expected.began  # the same in all shards
-        arriving = Arriving(replace(expected, forms={}, began={}, steps=()))
-        waiting = self._waiting.pop(shard, [])
-        for cell in waiting:
-            if cell.step in expected.steps:
+        arriving = Arriving(expected)
+        for step in expected.steps:
+            for cell in self._waiting.pop((shard, step), ()):
                 arriving.take(cell)
-        self._waiting[shard] = [cell for cell in waiting if cell.step not in expected.steps]
         self._whole |= arriving.cells()
         self._shards = given.shards
         for step in expected.steps:
