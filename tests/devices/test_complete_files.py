@@ -47,7 +47,7 @@ def read(split: Split, position: int = 0, limit: int = 100) -> Batch:
     return asyncio.run(split.read(position, limit))
 
 
-def said(batch: Batch) -> list[tuple[str, float]]:
+def values_of(batch: Batch) -> list[tuple[str, float]]:
     assert not batch.rejects
     return [(value.sensor, value.celsius) for value in batch.values]
 
@@ -100,16 +100,16 @@ def test_a_file_that_pauses_is_read_once_it_is_whole_and_holds_those_behind_it(t
         file.write(HEADER + row(0, "b", "1") + "\n" + row(1, "b", "2"))
         file.flush()
         (tmp_path / "c.csv").write_text(HEADER + row(59, "c", "1") + "\n")
-        assert said(read(split)) == []
+        assert values_of(read(split)) == []
         source.now_s = 4.9
-        assert said(read(split)) == []
+        assert values_of(read(split)) == []
         file.write("2.5\n" + row(2, "b", "3") + "\n" + row(3, "b", "4"))
-    assert said(read(split)) == []
+    assert values_of(read(split)) == []
     source.now_s = 9.8
-    assert said(read(split)) == []
+    assert values_of(read(split)) == []
     source.now_s = 9.9
     # Its last line has no end, which a file that is complete needs not.
-    assert said(read(split)) == [("b", 1), ("b", 22.5), ("b", 3), ("b", 4), ("c", 1)]
+    assert values_of(read(split)) == [("b", 1), ("b", 22.5), ("b", 3), ("b", 4), ("c", 1)]
 
 
 def test_a_file_is_read_once_its_writer_has_closed_it(
@@ -123,11 +123,11 @@ def test_a_file_is_read_once_its_writer_has_closed_it(
     split = split_of(source)
     for now_s in (0.0, OPEN_TOLD_S, OPEN_TOLD_S + 1):
         source.now_s = now_s
-        assert said(read(split)) == []
+        assert values_of(read(split)) == []
     (told,) = [record.getMessage() for record in caplog.records]
     assert told.startswith("file_open: source readings: file b.csv and those behind it wait: a process has")
     is_open = False
-    assert said(read(split)) == [("b", 1), ("c", 1)]
+    assert values_of(read(split)) == [("b", 1), ("c", 1)]
 
 
 def test_files_that_are_old_and_closed_or_that_end_the_input_need_no_watching(
@@ -140,10 +140,10 @@ def test_files_that_are_old_and_closed_or_that_end_the_input_need_no_watching(
     source = Watched(path=str(tmp_path), settle_ms=60_000, last="end")
     split = split_of(source)
     first = read(split)
-    assert (said(first), first.ended) == ([("a", 1)], False)
+    assert (values_of(first), first.ended) == ([("a", 1)], False)
     (tmp_path / "end").touch()
     rest = read(split, first.position)
-    assert (said(rest), rest.ended) == ([("b", 1)], True)
+    assert (values_of(rest), rest.ended) == ([("b", 1)], True)
 
 
 @pytest.mark.usefixtures("_untold")
@@ -167,12 +167,12 @@ def test_a_file_that_grows_after_it_was_read_is_named_with_its_bytes(
     (tmp_path / "a.csv").write_text(HEADER + row(0, "a", "1") + "\n")
     (tmp_path / "b.csv").write_text(HEADER + row(1, "b", "2"))
     batch = read(split)
-    assert said(batch) == [("a", 1), ("b", 2)]
+    assert values_of(batch) == [("a", 1), ("b", 2)]
     for name, more in (("b", "2.5\n"), ("b", "more\n"), ("a", row(2, "a", "3"))):
         with (tmp_path / f"{name}.csv").open("a") as file:
             file.write(more)
         again = read(split, batch.position)
-        assert (said(again), again.position) == ([], batch.position)
+        assert (values_of(again), again.position) == ([], batch.position)
     what = [record.getMessage().partition(": write")[0] for record in caplog.records]
     start, lost = "file_grew: source readings: file", "after it was read, and these are lost"
     assert what == [
@@ -206,15 +206,15 @@ def test_a_file_may_appear_before_one_that_is_not_complete_and_restarts_change_n
     source = Watched(path=str(tmp_path), settle_ms=1_000)
     split = split_of(source)
     (tmp_path / "b.csv").write_text(HEADER + row(1, "b", "2") + "\n" + row(2, "b", "3"))
-    assert said(read(split)) == []
+    assert values_of(read(split)) == []
     (tmp_path / "a.csv").write_text(HEADER + row(0, "a", "1"))
-    assert said(read(split)) == []
+    assert values_of(read(split)) == []
     source.now_s = 1.0
     whole = read(split)
-    assert said(whole) == [("a", 1), ("b", 2), ("b", 3)]
+    assert values_of(whole) == [("a", 1), ("b", 2), ("b", 3)]
     for known, position in ((0, 0), (1, whole.numbers[1]), (2, whole.numbers[2])):
         again: Any = split_of(source)
-        assert said(read(again, position)) == []
+        assert values_of(read(again, position)) == []
         source.now_s += 1.0
         rest = read(again, position)
         assert (rest.numbers, rest.position) == (whole.numbers[known:], whole.position)

@@ -13,8 +13,8 @@ SPLIT = ("s", "d1/s")
 
 def test_a_note_is_written_once_and_found_again() -> None:
     first = Notes()
-    first.take(SPLIT, {b"a": b"1", b"b": b"2"})
-    first.take(SPLIT, {b"a": b"3", b"b": None})
+    first.hold_notes(SPLIT, {b"a": b"1", b"b": b"2"})
+    first.hold_notes(SPLIT, {b"a": b"3", b"b": None})
     changes = first.changes()
     assert sorted(value or b"" for value in changes.values()) == [b"", b"3"]
     assert first.changes() == {}
@@ -31,6 +31,6 @@ def test_a_note_is_written_once_and_found_again() -> None:
 def test_a_split_notes_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notes, "NOTES_MAX", 2)
     held = Notes()
-    held.take(SPLIT, {b"a": b"1", b"b": b"1"})
+    held.hold_notes(SPLIT, {b"a": b"1", b"b": b"1"})
     with pytest.raises(SourceError, match="source s, split d1/s: it has more than 2 notes"):
-        held.take(SPLIT, {b"c": b"1"})
+        held.hold_notes(SPLIT, {b"c": b"1"})

@@ -210,7 +210,7 @@ def _world(draw: st.DrawFn, sources: list[_Born], devices: int) -> World:
         found[CLOUD_DEVICE] = {}
     for place, (device, held) in enumerate(found.items()):
         for source, count in zip(sources, splits, strict=True):
-            if not _has(place, device, source.stands):
+            if not _is_held(place, device, source.stands):
                 continue
             held[source.step] = {
                 f"{device}/{part}": data.items(
@@ -225,7 +225,7 @@ def _world(draw: st.DrawFn, sources: list[_Born], devices: int) -> World:
     return World(found, {source.step: source.bound_us for source in sources})
 
 
-def _has(place: int, device: str, stands: str) -> bool:
+def _is_held(place: int, device: str, stands: str) -> bool:
     if device == CLOUD_DEVICE:
         return stands == CLOUD
     return stands == EVERYWHERE or (stands == SOMEWHERE and not place)

@@ -34,7 +34,7 @@ def read_messages(source: Source) -> Iterator[str]:
         return
     reading = _Reading(source)
     for node in source.nodes:
-        if what := reading.found(node):
+        if what := reading.find_misuse(node):
             yield f"{source.path}:{node.lineno} {what}: give it a code, and compare that"  # type: ignore[attr-defined]
 
 
@@ -56,7 +56,7 @@ class _Reading:
             for name in _names_of_texts(function)
         }
 
-    def found(self, node: ast.AST) -> str:
+    def find_misuse(self, node: ast.AST) -> str:
         """What a node does to a message, "" for nothing."""
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             return self._compared(node.ops[0], node.left, node.comparators[0])

@@ -287,7 +287,7 @@ class Intake:
         for name, count in found.counts.items():
             counters.add(name, count)
         if found.notes:
-            self.notes.take((feed.tracker.step, feed.tracker.name), found.notes)
+            self.notes.hold_notes((feed.tracker.step, feed.tracker.name), found.notes)
         return found
 
     def _note(self, tracker: SplitTracker) -> None:

@@ -45,7 +45,7 @@ class Notes:
         """The notes of a split."""
         return self._held.get(split, {})
 
-    def take(self, split: Split, notes: Mapping[bytes, bytes | None]) -> None:
+    def hold_notes(self, split: Split, notes: Mapping[bytes, bytes | None]) -> None:
         """Hold what a read has noted; raises `SourceError` for more notes than a split may have."""
         held = self._held.setdefault(split, {})
         for key, value in notes.items():

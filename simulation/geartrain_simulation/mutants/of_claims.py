@@ -184,12 +184,12 @@ def _whole_by_one_step(patches: Patches) -> None:
     """A device takes the answer for one step of its claim for that of all."""
 
     def make(right: Any) -> Any:
-        def take(taking: Any, given: Any) -> None:
+        def take_manifest(taking: Any, given: Any) -> None:
             right(taking, given)
             for shards in taking._answered.values():  # noqa: SLF001
                 shards.add(given.shard)
 
-        return take
+        return take_manifest
 
     patches.replace(Taking, "_take_manifest", make)
 

@@ -351,9 +351,9 @@ def former_agent_speaks(seed: int) -> int:
 
     def plot(fleet: Fleet) -> None:
         for after_s in (0.5, 1.0, 2.0, 4.0):
-            fleet.world.later(after_s, speak, fleet)
+            fleet.world.later(after_s, send_hellos, fleet)
 
-    def speak(fleet: Fleet) -> None:
+    def send_hellos(fleet: Fleet) -> None:
         for device in fleet.devices:
             asked = Header(BatchKind.HELLO, fleet.flow, device.name, _FORMER_EPOCH, 0, ordinal=2)
             header = pb.Header.FromString(encode_header(asked))
