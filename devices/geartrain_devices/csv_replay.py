@@ -25,9 +25,10 @@ from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME, format_time
 from geartrain.schema import Field, Logical, Schema, derive, logicals
 from geartrain.source import Split
 from geartrain_devices.csv_columns import column_index, field_at
-from geartrain_devices.csv_rows import PLAIN, BadRowError, CsvOptions, Row, read_header, read_rows
-from geartrain_devices.csv_values import BAD_VALUE, CsvValues
-from geartrain_devices.file_replay import NOT_A_RECORD, FileReplay, RecordedRow, RowReader
+from geartrain_devices.csv_rows import PLAIN, CsvOptions, Row, read_header, read_rows
+from geartrain_devices.csv_values import CsvValues
+from geartrain_devices.file_replay import FileReplay, RecordedRow, RowReader
+from geartrain_devices.no_record import BAD_TIME, BAD_VALUE, NoRecordError, code_of
 from geartrain_devices.written_times import Times
 
 T = TypeVar("T")
@@ -35,8 +36,6 @@ _LOG = logging.getLogger("geartrain.devices")
 
 WRONG_COLUMNS = "wrong_columns"
 """The code of a row that has more or fewer columns than the header."""
-BAD_TIME = "bad_time"
-"""The code of a row whose event time is none."""
 REFUSED = "refused"
 """The code of a row that the user's own check or constructor refuses."""
 _VALUES_MAX = 10_000
@@ -274,16 +273,16 @@ class _Layout(msgspec.Struct, frozen=True):
             if problem is None:
                 return RecordedRow(row.line, time_us, values)
         except ValueError as error:
-            problem, code = str(error), getattr(error, "code", NOT_A_RECORD)
+            problem, code = str(error), code_of(error)
         except USER_ERRORS as error:  # the user's own check or constructor: the row is the letter
             problem, code = describe(error), REFUSED
         where = f"{Path(self.path).name}, line {row.line}"
         return RecordedRow(row.line, time_us, [], f"{where}: {problem}", row.raw, code)
 
     def _fields(self, row: Row) -> list[str]:
-        """As many texts as the header has names; raises `BadRowError`."""
+        """As many texts as the header has names; raises `NoRecordError`."""
         if row.problem is not None:
-            raise BadRowError(row.problem, row.code)
+            raise NoRecordError(row.problem, row.code)
         fields = row.fields
         if len(fields) == self.width:
             return fields
@@ -294,19 +293,21 @@ class _Layout(msgspec.Struct, frozen=True):
             advice = ': set comment = "#" where such lines are comments'
         elif len(fields) > self.width:
             advice = ": put a text that holds the delimiter in quotes"
-        raise BadRowError(f"it has {len(fields)} columns and the header {self.width}{advice}", WRONG_COLUMNS)
+        raise NoRecordError(
+            f"it has {len(fields)} columns and the header {self.width}{advice}", WRONG_COLUMNS
+        )
 
     def _time(self, text: str) -> int:
         try:
             time_us = self.moment(text)
         except ValueError as error:
-            code = getattr(error, "code", BAD_TIME)
-            raise BadRowError(f"column {self.time_column}: {error}", code) from None
+            code = code_of(error, BAD_TIME)
+            raise NoRecordError(f"column {self.time_column}: {error}", code) from None
         if EARLIEST_TIME <= time_us < END_OF_TIME:
             return time_us
         side, end = ("before", EARLIEST_TIME) if time_us < EARLIEST_TIME else ("not before", END_OF_TIME)
         problem = f"{shortened(text)} is {side} {format_time(end)}"
-        raise BadRowError(f"column {self.time_column}: {problem}", BAD_TIME)
+        raise NoRecordError(f"column {self.time_column}: {problem}", BAD_TIME)
 
     @staticmethod
     def _value(field: Field, parse: Callable[[str], Any], column: _Column, fields: list[str]) -> Any:
@@ -314,7 +315,7 @@ class _Layout(msgspec.Struct, frozen=True):
         try:
             return parse(column.text(fields))
         except (ValueError, OverflowError) as error:
-            raise BadRowError(f"column {field.name}: {error}", getattr(error, "code", BAD_VALUE)) from None
+            raise NoRecordError(f"column {field.name}: {error}", code_of(error, BAD_VALUE)) from None
 
     def record(self, values: list[Any]) -> Any:
         """The record of its columns' values."""

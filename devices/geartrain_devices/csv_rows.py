@@ -18,6 +18,7 @@ import msgspec
 
 from geartrain.declarations.options import Count
 from geartrain.errors import SourceError
+from geartrain_devices.no_record import NOT_A_RECORD
 from geartrain_devices.text_bytes import NotTextError, TextCoding, check_encoding
 from geartrain_devices.text_files import TextLines, open_text
 from geartrain_devices.written_times import TimeOptions, Times
@@ -33,9 +34,6 @@ LONE_CARRIAGE_RETURN: Final = "lone_carriage_return"
 """The code of a row with a carriage return in its middle, outside of quotes."""
 TOO_LONG: Final = "too_long"
 """The code of a row that is longer than `ROW_BYTES_MAX`."""
-NOT_A_ROW: Final = "not_a_record"
-"""The code of a row without a fault of its bytes."""
-
 TAB_WRITTEN: Final = "\\t"
 """How a tab is written on a command line, where it cannot be typed."""
 _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
@@ -125,15 +123,7 @@ class Row(msgspec.Struct, frozen=True):
     fields: list[str]
     size: int
     problem: str | None = None
-    code: str = NOT_A_ROW
-
-
-class BadRowError(ValueError):
-    """Why a row is no record: half a sentence, and a code for `Reject.code`."""
-
-    def __init__(self, text: str, code: str) -> None:
-        super().__init__(text)
-        self.code = code
+    code: str = NOT_A_RECORD
 
 
 class PassedOver(msgspec.Struct):

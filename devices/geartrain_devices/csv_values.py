@@ -16,12 +16,8 @@ from geartrain.printable import shortened
 from geartrain.records.event_time import to_datetime
 from geartrain.schema import Field, FieldType, Logical
 from geartrain.schema.logical import DecimalField
-from geartrain_devices.csv_rows import BadRowError, CsvOptions
-
-BAD_VALUE: Final = "bad_value"
-"""The code of a row with a text that is no value of its field."""
-MISSING_VALUE: Final = "missing_value"
-"""The code of a row without a value that its field must have."""
+from geartrain_devices.csv_rows import CsvOptions
+from geartrain_devices.no_record import BAD_VALUE, MISSING_VALUE, NoRecordError
 
 _INT = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(r"[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|inf|infinity)", re.IGNORECASE)
@@ -99,7 +95,7 @@ class CsvValues:
                 problem = (
                     "means a missing value, and the field must have one: let it be None, as in float | None"
                 )
-                raise BadRowError(f"{shortened(text)} {problem}", MISSING_VALUE)
+                raise NoRecordError(f"{shortened(text)} {problem}", MISSING_VALUE)
             return parse(text)
 
         return parse_marked
@@ -111,11 +107,11 @@ class CsvValues:
         def parse_number(text: str) -> Any:
             try:
                 return parse(text if is_plain else self._plain(text))
-            except BadRowError:  # a number, which the field cannot have
+            except NoRecordError:  # a number, which the field cannot have
                 raise
             except ValueError as error:
                 said = str(error) if is_plain else f"{shortened(text)} is not a number as the options have it"
-                raise BadRowError(f"{said}{self._advice(text)}", BAD_VALUE) from None
+                raise NoRecordError(f"{said}{self._advice(text)}", BAD_VALUE) from None
 
         return parse_number
 
@@ -142,11 +138,11 @@ class CsvValues:
         ways = [
             f"set {' and '.join(options)}"
             for pattern, options in _WAYS
-            if re.fullmatch(pattern, plain) and not self._has(options)
+            if re.fullmatch(pattern, plain) and not self._are_set(options)
         ]
         return f": {' or '.join(ways)}" if ways else ""
 
-    def _has(self, options: tuple[str, ...]) -> bool:
+    def _are_set(self, options: tuple[str, ...]) -> bool:
         now = (f'decimal = "{self._decimal}"', f'thousands = "{self._thousands}"')
         return all(option in now for option in options)
 
@@ -178,7 +174,7 @@ def _parse_float(text: str) -> float:
         raise ValueError(f"{shortened(text)} is not a number")
     number = float(text)
     if isinf(number) and any(character.isdigit() for character in text):
-        raise BadRowError(f"{shortened(text)} is beyond a float of 64 bits", BAD_VALUE)
+        raise NoRecordError(f"{shortened(text)} is beyond a float of 64 bits", BAD_VALUE)
     return number
 
 
@@ -186,7 +182,7 @@ def _parse_finite(text: str) -> float:
     number = _parse_float(text)
     if not isfinite(number):
         advice = "set nan = true to read it, or null_values where it means a missing value"
-        raise BadRowError(f"{shortened(text)} is no finite number: {advice}", BAD_VALUE)
+        raise NoRecordError(f"{shortened(text)} is no finite number: {advice}", BAD_VALUE)
     return number
 
 
@@ -200,5 +196,5 @@ def _parse_int(text: str) -> int:
 def _parse_bool(text: str) -> bool:
     found = _BOOLS.get(text.strip().lower())
     if found is None:
-        raise BadRowError(f"{shortened(text)} is not true or false", BAD_VALUE)
+        raise NoRecordError(f"{shortened(text)} is not true or false", BAD_VALUE)
     return found

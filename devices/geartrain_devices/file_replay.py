@@ -21,12 +21,11 @@ from geartrain.declarations.options import Count, FilePath
 from geartrain.errors import SourceError
 from geartrain.source import Batch, Reject, Source
 from geartrain_devices.external_sort import Entry, SortedRows
+from geartrain_devices.no_record import NOT_A_RECORD
 from geartrain_devices.pace import speed_of
 from geartrain_devices.text_bytes import TEXT_CODES
 
 T = TypeVar("T")
-NOT_A_RECORD = "not_a_record"
-"""The code of a row that is no record for a reason that has no code of its own."""
 _LOG = logging.getLogger("geartrain.devices")
 
 _TURN_ROWS = 1_000

@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-NOT_JSON: Final = "not_json"
-"""The code of a reject that is no JSON."""
+from geartrain_devices.no_record import NOT_JSON
+
 NAN: Final = "nan"
 """The code of a reject that holds NaN or Infinity."""
 TRUNCATED: Final = "truncated"

@@ -30,15 +30,14 @@ from geartrain.schema.storable import INT64
 from geartrain.source import Source
 from geartrain_devices.json_faults import NAN, fault_of
 from geartrain_devices.json_values import (
-    MISSING_VALUE,
-    NoValueError,
     ValueOptions,
     Values,
     defaults_of,
     shown_value,
 )
+from geartrain_devices.no_record import BAD_TIME, MISSING_VALUE, NoRecordError
 from geartrain_devices.text_bytes import not_utf8
-from geartrain_devices.written_times import BAD_TIME, NoTimeError, Times, now_us
+from geartrain_devices.written_times import NoTimeError, Times, now_us
 
 __all__ = ["JsonFields", "now_us", "parse_path"]
 
@@ -154,7 +153,7 @@ class JsonFields:
         return time_us, fitting[0]
 
     @staticmethod
-    def _missing(document: Any, name: str, path: Path) -> NoValueError:
+    def _missing(document: Any, name: str, path: Path) -> NoRecordError:
         """Why a field has no value that counts."""
         if _is_in(document, path):
             why = f"field {name} is null: give it a default, or a type with | None"
@@ -162,7 +161,7 @@ class JsonFields:
             why = f"it has no {_text(path)}: say in fields where field {name} stands, or give it a default"
         else:
             why = f"it is {shown_value(document)}, and must be an object with {_text(path)}"
-        return NoValueError(why, MISSING_VALUE)
+        return NoRecordError(why, MISSING_VALUE)
 
     def lacking(self, documents: Sequence[Any]) -> str:
         """The path that a record needs and none of the documents has, "" where each is in one of them.
@@ -189,7 +188,7 @@ class JsonFields:
         """The event time of what stands at its path; raises `ValueError` with a sentence."""
         if not isinstance(found, str | int | Decimal | float) or isinstance(found, bool):
             at = _text(self._time_path)
-            raise NoValueError(
+            raise NoRecordError(
                 f"it has no time at {at}"
                 + ("" if found is None else f", but {shown_value(found)}: a text or a number is meant"),
                 BAD_TIME,
@@ -197,7 +196,7 @@ class JsonFields:
         try:
             return self._times.event_time(found)
         except NoTimeError as error:
-            raise NoValueError(f"its time {error}", BAD_TIME) from None
+            raise NoRecordError(f"its time {error}", BAD_TIME) from None
 
 
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
@@ -220,7 +219,7 @@ def decode_document(raw: bytes, *, takes_nan: bool = False) -> Any:
         return _decode(raw)
     except (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError):
         if (problem := not_utf8(raw)) is not None:
-            raise NoValueError(problem, "not_utf8") from None
+            raise NoRecordError(problem, "not_utf8") from None
     fault = fault_of(raw)
     if fault.code == NAN and takes_nan:
         import json  # the one decoder that reads NaN; few devices need it
@@ -229,7 +228,7 @@ def decode_document(raw: bytes, *, takes_nan: bool = False) -> Any:
             return json.loads(raw, parse_float=Decimal, parse_constant=float)
         except (ValueError, ArithmeticError, RecursionError):
             fault = fault_of(re.sub(rb"-?\b(NaN|Infinity)\b", b"0", raw))
-    raise NoValueError(f"it is not JSON: it {fault.text}", fault.code)
+    raise NoRecordError(f"it is not JSON: it {fault.text}", fault.code)
 
 
 def _at(document: Any, path: Path) -> Any:

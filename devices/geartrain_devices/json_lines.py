@@ -17,9 +17,10 @@ import msgspec
 from geartrain.errors import USER_ERRORS, SourceError
 from geartrain.graph.conform import describe
 from geartrain.source import Split
-from geartrain_devices.file_replay import NOT_A_RECORD, FileReplay, RecordedRow
+from geartrain_devices.file_replay import FileReplay, RecordedRow
 from geartrain_devices.json_fields import DOCUMENT_BYTES_MAX, JsonFields
 from geartrain_devices.json_values import ValueOptions
+from geartrain_devices.no_record import NOT_A_RECORD
 from geartrain_devices.text_bytes import NotTextError, TextCoding, check_encoding
 from geartrain_devices.text_files import open_text
 

@@ -2,7 +2,7 @@
 
 Under every source that reads JSON, and under patterns, whose groups are texts. Numbers with a point come as
 `Decimal`, so that none passes through a float but one that is meant to be a float. Guarantees: what does not
-fit raises `NoValueError`: one sentence that names the part of the document, what was found and what to
+fit raises `NoRecordError`: one sentence that names the part of the document, what was found and what to
 change, and a code.
 """
 
@@ -31,17 +31,11 @@ from geartrain.schema.derive import field_names, is_record_type, value_type
 from geartrain.schema.logical import DecimalField, Digits, type_text
 from geartrain.schema.notes import without_notes
 from geartrain.schema.storable import INT64_MAX, INT64_MIN
+from geartrain_devices.no_record import BAD_VALUE, MISSING_VALUE, NoRecordError
 from geartrain_devices.written_times import NoTimeError, TimeOptions, Times
 
-NOT_A_RECORD: Final = "not_a_record"
-"""The code of a reject for a reason that has no code of its own."""
-BAD_VALUE: Final = "bad_value"
-"""The code of a reject with a value that does not fit its field."""
 NUMBER_AS_TEXT: Final = "number_as_text"
 """The code of a reject with a number that is written as a text."""
-MISSING_VALUE: Final = "missing_value"
-"""The code of a reject that lacks a field, or has null there."""
-
 NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _NAN = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 _BOOLS: Final[Mapping[str, bool]] = {
@@ -55,19 +49,6 @@ _BOOLS: Final[Mapping[str, bool]] = {
 _EXPONENT_MAX: Final = 400
 """Powers of ten that a whole number may be written with."""
 _DEPTH_MAX: Final = 100
-
-
-class NoValueError(ValueError):
-    """A value that does not fit: one sentence and a code."""
-
-    def __init__(self, text: str, code: str = BAD_VALUE) -> None:
-        super().__init__(text)
-        self.code = code
-
-
-def code_of(error: BaseException) -> str:
-    """The code of a reject for what was raised while a record was made: its own, or that of any other."""
-    return str(getattr(error, "code", NOT_A_RECORD)) if isinstance(error, ValueError) else NOT_A_RECORD
 
 
 class ValueOptions(TimeOptions):
@@ -150,7 +131,7 @@ class Values:
             if NUMBER.fullmatch(text):
                 if self._takes_texts:
                     return Decimal(text)
-                raise NoValueError(
+                raise NoRecordError(
                     f"{what} is {shown_value(value)}, and must be {wanted}: set numbers_as_text = true to "
                     "read numbers that are written as texts",
                     NUMBER_AS_TEXT,
@@ -166,13 +147,15 @@ class Values:
         if isinstance(number, float) and not math.isfinite(number):
             if self._takes_nan:
                 return number
-            raise NoValueError(f"{what} is {shown_value(value)}: set nan = true to read it", "nan")
+            raise NoRecordError(f"{what} is {shown_value(value)}: set nan = true to read it", "nan")
         try:
             found = float(number)
         except OverflowError:
             found = math.inf
         if math.isinf(found):
-            raise NoValueError(f"{what} is {_cut(str(number))}, which is beyond a float of 64 bits")
+            raise NoRecordError(
+                f"{what} is {_cut(str(number))}, which is beyond a float of 64 bits", BAD_VALUE
+            )
         return found
 
     def _int(self, value: Any, what: str) -> int:
@@ -186,7 +169,7 @@ class Values:
         if isinstance(number, float):
             raise _unfit(what, value, "a whole number")
         if not INT64_MIN <= number <= INT64_MAX:
-            raise NoValueError(f"{what} is {_cut(str(number))}, which does not fit into 64 bits")
+            raise NoRecordError(f"{what} is {_cut(str(number))}, which does not fit into 64 bits", BAD_VALUE)
         return number
 
     def _str(self, value: Any, what: str) -> str:
@@ -213,13 +196,16 @@ class Values:
             if type(value) in (int, Decimal) and self._times.takes_numbers:
                 return to_datetime(self._times.of_number(value))
         except NoTimeError as error:
-            raise NoValueError(f"{what}: {error}") from None
+            raise NoRecordError(f"{what}: {error}", BAD_VALUE) from None
         except OverflowError:
-            raise NoValueError(f"{what} is {shown_value(value)}, which is beyond the year 9999") from None
+            raise NoRecordError(
+                f"{what} is {shown_value(value)}, which is beyond the year 9999", BAD_VALUE
+            ) from None
         if type(value) in (int, Decimal):
-            raise NoValueError(
+            raise NoRecordError(
                 f'{what} is {shown_value(value)}: set time_unit = "s", "ms", "us" or "ns" where it counts '
-                "from 1970"
+                "from 1970",
+                BAD_VALUE,
             )
         raise _unfit(what, value, "a time")
 
@@ -228,9 +214,9 @@ class Values:
         if type(value) is Decimal or type(value) is float:
             return self._float(value, what)
         if type(value) is int and not INT64_MIN <= value <= INT64_MAX:
-            raise NoValueError(f"{what} is {_cut(str(value))}, which does not fit into 64 bits")
+            raise NoRecordError(f"{what} is {_cut(str(value))}, which does not fit into 64 bits", BAD_VALUE)
         if depth > _DEPTH_MAX:
-            raise NoValueError(f"{what} is nested deeper than {_DEPTH_MAX} levels")
+            raise NoRecordError(f"{what} is nested deeper than {_DEPTH_MAX} levels", BAD_VALUE)
         if isinstance(value, list):
             return [self._any(one, f"{what}[{n}]", depth + 1) for n, one in enumerate(value)]
         if isinstance(value, dict):
@@ -255,7 +241,7 @@ class Values:
             else:
                 number = self._number(value, what, "a decimal number")
             if isinstance(number, float) and not math.isfinite(number):
-                raise NoValueError(
+                raise NoRecordError(
                     f"{what} is {shown_value(value)}, and must be a decimal number: it has no NaN", "nan"
                 )
             number = Decimal(repr(number)) if isinstance(number, float) else number
@@ -263,7 +249,9 @@ class Values:
                 return number if form is None else form.fit(number)
             except SchemaError:
                 digits = "" if form is None else f"{form.text}"
-                raise NoValueError(f"{what} is {_cut(str(number))}, which does not fit {digits}") from None
+                raise NoRecordError(
+                    f"{what} is {_cut(str(number))}, which does not fit {digits}", BAD_VALUE
+                ) from None
 
         return read
 
@@ -313,7 +301,7 @@ class Values:
                 if name in value:
                     found[name] = reading(value[name], f"{what}.{name}")
                 elif name not in defaults:
-                    raise NoValueError(f"{what} has no {name}", MISSING_VALUE)
+                    raise NoRecordError(f"{what} has no {name}", MISSING_VALUE)
             return kind(**found)
 
         return read
@@ -349,13 +337,13 @@ def _is_plain_record(kind: Any) -> bool:
     return not dataclasses.is_dataclass(kind) or all(field.init for field in dataclasses.fields(kind))
 
 
-def _unfit(what: str, value: Any, wanted: str) -> NoValueError:
+def _unfit(what: str, value: Any, wanted: str) -> NoRecordError:
     if value is None:
-        return NoValueError(
+        return NoRecordError(
             f"{what} is null, and must be {wanted}: a field may be null if its type says | None",
             MISSING_VALUE,
         )
-    return NoValueError(f"{what} is {shown_value(value)}, and must be {wanted}")
+    return NoRecordError(f"{what} is {shown_value(value)}, and must be {wanted}", BAD_VALUE)
 
 
 def shown_value(value: Any) -> str:

@@ -21,11 +21,11 @@ from geartrain.adapters.kafka_properties import client_properties, refused_user
 from geartrain.adapters.system import SystemClock
 from geartrain.declarations.options import Count, SecretText
 from geartrain.errors import USER_ERRORS, ConfigError, SourceError
-from geartrain.graph.conform import describe
 from geartrain.ports import Clock
 from geartrain.source import Batch, Reject, Source, Split
 from geartrain_devices.json_fields import JsonFields, now_us
-from geartrain_devices.json_values import ValueOptions, code_of
+from geartrain_devices.json_values import ValueOptions
+from geartrain_devices.no_record import refusal_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
@@ -265,8 +265,8 @@ class _KafkaSplit:
                 raise ValueError("it has no value")
             time_us, value = self._fields.read(raw)
         except USER_ERRORS as error:  # the user's own constructor: the bytes are the dead letter
-            problem = str(error) if isinstance(error, ValueError) else describe(error)
-            taken.rejects.append(Reject(offset, f"{self.label}: {problem}", raw, code=code_of(error)))
+            code, problem = refusal_of(error)
+            taken.rejects.append(Reject(offset, f"{self.label}: {problem}", raw, code=code))
             return
         kind, time_ms = message.timestamp()
         of_kafka = now_us() if not kind else time_ms * 1_000

@@ -17,10 +17,9 @@ from typing import Any, Protocol
 import msgspec
 
 from geartrain.errors import USER_ERRORS
-from geartrain.graph.conform import describe
 from geartrain.source import Batch, Reject
+from geartrain_devices.no_record import NOT_A_RECORD, refusal_of
 
-NOT_A_RECORD = "not_a_record"
 BUFFER_MAX = 10_000
 """Records that wait to be read, at the most."""
 BUFFER_BYTES_MAX = 8 << 20
@@ -134,10 +133,7 @@ class LiveBufferSplit:
             time_us, value = read(raw)
             self._waiting.append(_Waiting(time_us, value, "", raw, sender))
         except USER_ERRORS as error:  # the user's own constructor: the bytes are the dead letter
-            problem = str(error) if isinstance(error, ValueError) else describe(error)
-            code = (
-                str(getattr(error, "code", NOT_A_RECORD)) if isinstance(error, ValueError) else NOT_A_RECORD
-            )
+            code, problem = refusal_of(error)
             self._waiting.append(_Waiting(None, None, f"{self.label}: {problem}", raw, sender, code))
         self._hold(sender, 1, len(raw))
         return True

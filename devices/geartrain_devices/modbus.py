@@ -28,8 +28,8 @@ from geartrain.schema.derive import field_names, is_record_type
 from geartrain.source import Source, Split
 from geartrain_devices.json_fields import JsonFields
 from geartrain_devices.json_values import ValueOptions
-from geartrain_devices.live import NOT_A_RECORD
-from geartrain_devices.modbus_registers import Layout, RegisterError, Span, parse_register
+from geartrain_devices.modbus_registers import Layout, Span, parse_register
+from geartrain_devices.no_record import NOT_A_RECORD, NoRecordError, code_of
 from geartrain_devices.sharing import ExclusiveSplit
 
 if TYPE_CHECKING:
@@ -380,9 +380,8 @@ class _Poll:
     def record(self, turn: _Turn) -> tuple[int, Any]:
         """The event time and the record of a turn; raises `ValueError`."""
         if turn.problem:
-            raise RegisterError(f"{self._line}: {turn.problem}", turn.code)
+            raise NoRecordError(f"{self._line}: {turn.problem}", turn.code)
         try:
             return turn.time_us, self._fields.pick({"unit": turn.unit, **self._layout.values(turn.raw)})[1]
         except ValueError as error:
-            code = str(getattr(error, "code", NOT_A_RECORD))
-            raise RegisterError(f"{self._line}, unit {turn.unit}: {error}", code) from None
+            raise NoRecordError(f"{self._line}, unit {turn.unit}: {error}", code_of(error)) from None

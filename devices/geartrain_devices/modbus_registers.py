@@ -16,6 +16,7 @@ from itertools import groupby
 import msgspec
 
 from geartrain.errors import SourceError
+from geartrain_devices.no_record import NoRecordError
 from geartrain_devices.text_bytes import NotTextError, check_encoding, decode_text
 
 REGISTERS_MAX, BITS_MAX = 125, 2_000
@@ -104,14 +105,6 @@ def _scaled(found: float, scale: Decimal) -> float:
     return int(scaled) if isinstance(found, int) and scale == scale.to_integral_value() else float(scaled)
 
 
-class RegisterError(ValueError):
-    """Bytes that are no value of a field: one sentence, and a code for `Reject.code`."""
-
-    def __init__(self, text: str, code: str) -> None:
-        super().__init__(text)
-        self.code = code
-
-
 class Span(msgspec.Struct, frozen=True):
     """Registers that one request asks for."""
 
@@ -149,7 +142,7 @@ class Layout:
         try:
             return one.value(raw[begin : begin + one.count * width])
         except NotTextError as error:
-            raise RegisterError(
+            raise NoRecordError(
                 f"field {name}: its text {raw[begin : begin + one.count * width]!r} is not "
                 f"{one.encoding or 'UTF-8'}: write the encoding behind it, as in "
                 f"text {one.count} encoding cp1252",

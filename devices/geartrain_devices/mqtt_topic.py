@@ -30,7 +30,8 @@ from geartrain_devices.json_fields import now_us
 from geartrain_devices.json_values import ValueOptions
 from geartrain_devices.last_payloads import LastPayloads
 from geartrain_devices.live import LiveBufferSplit
-from geartrain_devices.payloads import PayloadError, PayloadKind, Payloads
+from geartrain_devices.no_record import NoRecordError, code_of
+from geartrain_devices.payloads import PayloadKind, Payloads
 
 T = TypeVar("T")
 _LOG = logging.getLogger("geartrain.devices")
@@ -175,10 +176,10 @@ class TopicSplit(LiveBufferSplit):
             self._connector.is_connected = True
             async for publish in connection.incoming():
                 self._connector.succeeded()
-                self._hear(publish)
+                self._take_publish(publish)
                 self._tell_dropped()
 
-    def _hear(self, publish: Incoming) -> None:
+    def _take_publish(self, publish: Incoming) -> None:
         topic, payload = publish.topic, publish.payload
         if not payload:  # so a retained message is removed from the broker
             self.count(EMPTY)
@@ -202,8 +203,7 @@ class TopicSplit(LiveBufferSplit):
         try:
             time_us, record = self._payloads.read(topic, raw)
         except ValueError as error:
-            code = str(getattr(error, "code", "not_a_record"))
-            raise PayloadError(f"topic {topic}: {error}", code) from None
+            raise NoRecordError(f"topic {topic}: {error}", code_of(error)) from None
         return now_us() if time_us is None else time_us, record
 
 

@@ -19,26 +19,18 @@ from geartrain.errors import SourceError
 from geartrain.schema.derive import field_names, is_record_type
 from geartrain_devices.json_fields import JsonFields
 from geartrain_devices.json_values import ValueOptions
+from geartrain_devices.no_record import NOT_JSON, NoRecordError, code_of
 from geartrain_devices.text_bytes import as_utf8, check_encoding, decode_text
 
 PayloadKind = Literal["json", "text", "number", "bytes"]
 VALUE, TOPIC = "$value", "$topic"
 NUMBER_CHARS_MAX = 1_000
 
-NOT_JSON: Final = "not_json"
 NOT_A_NUMBER: Final = "not_a_number"
 
 _NUMBER = re.compile(rb"([+-]?)(\d*)(?:\.(\d*))?([eE][+-]?\d+)?")
 
 _NAN = re.compile(rb"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
-
-
-class PayloadError(ValueError):
-    """A payload that is no record: one sentence, and a code for `Reject.code`."""
-
-    def __init__(self, text: str, code: str) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 class Payloads:
@@ -102,14 +94,14 @@ class Payloads:
             if self._is_text and form in ("no JSON", "a number", "true or false"):
                 return self._pick(topic, text)
             if form == "no JSON":
-                raise PayloadError(
+                raise NoRecordError(
                     f'it is not JSON: it is {found}; set payload = "text" for texts as they stand', NOT_JSON
                 ) from None
             if form in ("a number", "a text", "true or false"):
-                raise PayloadError(
+                raise NoRecordError(
                     f"the whole payload is {form}, {found}, which fits no record: {error}; set fields so "
                     f'that a field of that type is at "{VALUE}", or payload = "text"',
-                    str(getattr(error, "code", "not_a_record")),
+                    code_of(error),
                 ) from None
             raise
 
@@ -171,7 +163,7 @@ def _number(raw: bytes, takes_nan: bool) -> bytes:
     found = _NUMBER.fullmatch(raw.strip())
     if found is None or not (found[2] or found[3]) or len(raw) > NUMBER_CHARS_MAX:
         shown = repr(raw[:40].decode(errors="replace"))
-        raise PayloadError(
+        raise NoRecordError(
             f'it is no number such as 21.5: it is {shown}; set payload = "text" for texts as they stand',
             NOT_A_NUMBER,
         )

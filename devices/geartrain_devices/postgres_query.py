@@ -20,11 +20,11 @@ import msgspec
 from geartrain.adapters.system import SystemClock
 from geartrain.declarations.options import Count, Positive, SecretText
 from geartrain.errors import USER_ERRORS, SourceError
-from geartrain.graph.conform import describe
 from geartrain.ports import Clock
 from geartrain.source import Batch, Reject, Source, Split
 from geartrain_devices.json_fields import DOCUMENT_BYTES_MAX, JsonFields, now_us
-from geartrain_devices.json_values import ValueOptions, code_of
+from geartrain_devices.json_values import ValueOptions
+from geartrain_devices.no_record import refusal_of
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -285,8 +285,8 @@ class _QuerySplit:
             try:
                 time_us, value = self._fields.read(row.raw)
             except USER_ERRORS as error:  # the user's own constructor: the row is the dead letter
-                problem = str(error) if isinstance(error, ValueError) else describe(error)
-                rejects.append(Reject(row.number, f"{self.label}: {problem}", row.raw, code=code_of(error)))
+                code, problem = refusal_of(error)
+                rejects.append(Reject(row.number, f"{self.label}: {problem}", row.raw, code=code))
                 continue
             values.append(value)
             times.append(now_us() if time_us is None else time_us)

@@ -16,10 +16,9 @@ import msgspec
 from msgspec.structs import replace
 
 from geartrain.errors import USER_ERRORS, SourceError
-from geartrain.graph.conform import describe
 from geartrain.source import Reject
-from geartrain_devices.json_values import code_of
 from geartrain_devices.line_fields import LineFields
+from geartrain_devices.no_record import refusal_of
 from geartrain_devices.tail_places import (
     END_BYTES_MAX,
     START_BYTES_MAX,
@@ -264,9 +263,8 @@ class OpenSegment:
         try:
             time_us, value = lines.read(raw, coding)
         except USER_ERRORS as error:  # the user's own constructor, too: the line is the dead letter
-            problem = str(error) if isinstance(error, ValueError) else describe(error)
-            reason = f"{self._place(number)}: {problem}"
-            taken.rejects.append(Reject(number, reason, raw, code=code_of(error)))
+            code, problem = refusal_of(error)
+            taken.rejects.append(Reject(number, f"{self._place(number)}: {problem}", raw, code=code))
             return
         taken.values.append(value)
         taken.times.append(time_us)

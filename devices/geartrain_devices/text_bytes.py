@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from geartrain.errors import SourceError
+from geartrain_devices.no_record import NoRecordError
 
 _MARKS: Final = (
     (b"\xef\xbb\xbf", "utf-8"),
@@ -51,7 +52,7 @@ NOT_ENCODED: Final = "not_encoded"
 TEXT_CODES: Final = frozenset((NOT_TEXT, NOT_UTF8, NOT_ENCODED))
 
 
-class NotTextError(ValueError):
+class NotTextError(NoRecordError):
     """Bytes that are no text of their encoding: one sentence, and a code for `Reject.code`.
 
     Args:
@@ -61,8 +62,8 @@ class NotTextError(ValueError):
     """
 
     def __init__(self, text: str, code: str, seems: str = "") -> None:
-        super().__init__(text)
-        self.code, self.seems = code, seems
+        super().__init__(text, code)
+        self.seems = seems
 
 
 class TextCoding(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ from geartrain.declarations.zones import LocalClock, clock_of, is_zone_name, zon
 from geartrain.errors import GeartrainError, SourceError
 from geartrain.printable import shortened
 from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME, ToUtc, format_time, parse_time
+from geartrain_devices.no_record import BAD_TIME, NoRecordError
 from geartrain_devices.time_formats import TimeFormat
 
 UNITS_US: Final[Mapping[str, Decimal]] = {
@@ -27,8 +28,6 @@ UNITS_US: Final[Mapping[str, Decimal]] = {
     "ns": Decimal("0.001"),
 }
 """Units of a number that is a time, in microseconds."""
-BAD_TIME: Final = "bad_time"
-"""The code of a reject whose event time cannot be read."""
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?")
 _UNITS_BY_DIGITS: Final = {9: "s", 10: "s", 12: "ms", 13: "ms", 15: "us", 16: "us", 18: "ns", 19: "ns"}
@@ -42,10 +41,11 @@ _DATE = re.compile(r"(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])")
 _YEAR_MAX = 2199
 
 
-class NoTimeError(ValueError):
-    """A text or a number that is no time: half a sentence, of which it is the subject, and a code."""
+class NoTimeError(NoRecordError):
+    """A text or a number that is no time: half a sentence, of which it is the subject."""
 
-    code = BAD_TIME
+    def __init__(self, text: str) -> None:
+        super().__init__(text, BAD_TIME)
 
 
 class TimeOptions(Options):

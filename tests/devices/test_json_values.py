@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from geartrain import Digits, Record
 from geartrain_devices.http_poll import _records
 from geartrain_devices.json_fields import JsonFields, decode_document
-from geartrain_devices.json_values import NoValueError, ValueOptions
+from geartrain_devices.json_values import ValueOptions
+from geartrain_devices.no_record import NoRecordError
 
 
 class Color(Enum):
@@ -60,7 +61,7 @@ def read(text: str | bytes, kind: Any = Everything, **options: Any) -> Any:
 
 
 def reason(text: str | bytes, kind: Any = Everything, **options: Any) -> tuple[str, str]:
-    with pytest.raises(NoValueError) as refused:
+    with pytest.raises(NoRecordError) as refused:
         read(text, kind, **options)
     return refused.value.code, str(refused.value)
 
@@ -191,7 +192,7 @@ def test_what_is_missing_is_named_by_its_path() -> None:
         (b'{"state": {"values": ["x"]}}', "field celsius, at state.values[0], is the text 'x'"),
         (b"5", "it is 5, and must be an object with state.values[0]"),
     ):
-        with pytest.raises(NoValueError, match=re.escape(why)):
+        with pytest.raises(NoRecordError, match=re.escape(why)):
             fields.read(raw)
 
 
@@ -247,7 +248,7 @@ def test_an_option_reads_what_is_no_finite_number() -> None:
     ],
 )
 def test_what_is_no_json_is_named_by_its_first_fault(raw: bytes, code: str, why: str) -> None:
-    with pytest.raises(NoValueError) as refused:
+    with pytest.raises(NoRecordError) as refused:
         decode_document(raw)
     assert refused.value.code == code
     assert str(refused.value).startswith(f"it is not JSON: it {why}")
@@ -272,7 +273,7 @@ def test_the_page_of_json_says_which_option_reads_what() -> None:
         plain = JsonFields("source s", Priced, "", ValueOptions(), {})
         if advice != "none is needed":
             named = "." if option is None else option[1]
-            with pytest.raises(NoValueError, match=named):
+            with pytest.raises(NoRecordError, match=named):
                 plain.read(document.encode())
         if option is not None or advice == "none is needed":
             told = JsonFields("source s", Priced, "", ValueOptions(**options), paths)
@@ -308,7 +309,7 @@ def test_a_document_is_read_or_has_a_fault(value: Any, damages: list[tuple[int, 
         meant = None
     try:
         found = msgspec.json.encode(decode_document(raw))
-    except NoValueError as error:
+    except NoRecordError as error:
         found = None
         said = str(error)
     else:

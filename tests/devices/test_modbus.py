@@ -25,7 +25,8 @@ from geartrain.errors import SourceError
 from geartrain_cloud.broker.ready import free_port
 from geartrain_devices.live import LiveBufferSplit
 from geartrain_devices.modbus import ModbusRtu, ModbusTcp
-from geartrain_devices.modbus_registers import Layout, RegisterError, Span, parse_register
+from geartrain_devices.modbus_registers import Layout, Span, parse_register
+from geartrain_devices.no_record import NoRecordError
 from geartrain_devices.sharing import ExclusiveSplit
 from tests.devices.agent_process import AgentProcess
 from tests.devices.lines_flow import Power
@@ -433,7 +434,7 @@ def test_each_form_of_a_register_is_read(text: str, raw: bytes, value: Any) -> N
 def test_a_text_of_another_encoding_says_so() -> None:
     layout = Layout({"name": parse_register("r", "holding 7 text 2")})
     with pytest.raises(
-        RegisterError, match=r"field name: .*write the encoding behind it, as in text 2 enc"
+        NoRecordError, match=r"field name: .*write the encoding behind it, as in text 2 enc"
     ) as said:
         layout.values(b"20\xb0C")
     assert said.value.code == "not_utf8"

@@ -8,7 +8,6 @@ What was damaged on its way is refused by its checksum: it could make a device s
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -38,6 +37,7 @@ from geartrain.control.summed import check_sum, check_version, with_checksum
 from geartrain.declarations.secrets import check_secret_name
 from geartrain.errors import ConfigError, WireError
 from geartrain.errors.reason import Reason
+from geartrain.records.codes import CODE
 from geartrain.wire.parsing import INT64_MAX, check_size, parse
 from geartrain.wire.topics import check_name
 
@@ -45,7 +45,6 @@ _WANTED = frozenset(wanted.value for wanted in Wanted)
 _STATES = frozenset(state.value for state in AppState)
 _HEX = frozenset("0123456789abcdef")
 _HASH_CHARS = 64
-_CODE = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _decode_details = msgspec.json.Decoder(dict[str, str | int | float | bool]).decode
 
 
@@ -373,7 +372,7 @@ def _check_reasons(reasons: Sequence[Reason], limits: LaneLimits) -> None:
     if len(reasons) > limits.reasons_max:
         raise WireError(f"a report gives more than {limits.reasons_max} reasons for an app")
     for one in reasons:
-        if not _CODE.fullmatch(one.code):
+        if not CODE.fullmatch(one.code):
             raise WireError(f"a report's reason has the code {one.code[:80]!r}: use small letters and _")
         if len(one.details) > limits.details_max:
             raise WireError(f"a report's reason {one.code} has more than {limits.details_max} details")
