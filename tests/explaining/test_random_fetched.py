@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
 
 from geartrain import Record
 from geartrain.adapters.system import SystemClock
@@ -28,7 +27,7 @@ from geartrain_cloud.log.arrow import from_table, to_table
 from geartrain_cloud.log.segment import SCHEMA_KEY
 from geartrain_cloud.spark.upgrading import Present
 from tests.explaining.two_tier_log import drawn_plans, log_of
-from tests.reference.flows import Case, cases, split_cases
+from tests.reference.flows import Case, cases, check_drawn, split_cases
 from tests.reference.interpreter import interpret
 from tests.reference.records import Brief, Reading
 from tests.reference.rows import same_bits
@@ -67,10 +66,7 @@ def test_what_was_fetched_gives_the_answer_of_the_flow(monkeypatch: pytest.Monke
         assert (found.dead, found.late) == (want.dead, want.late)
 
     for strategy in (cases(), split_cases()):
-        limits = settings(
-            max_examples=FLOWS, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-        )
-        seed(3)(limits(given(strategy)(check)))()
+        check_drawn(check, strategy, 3, FLOWS)
     assert several
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from hypothesis import HealthCheck, given, seed, settings
-
 from geartrain.planning import Plan
 from geartrain.records.batch import origin_name
 from geartrain.schema import RowCodec
@@ -20,7 +18,7 @@ from geartrain_cloud.explaining.held_row import HeldRow, json_row
 from geartrain_cloud.explaining.reproducing import made_again
 from geartrain_cloud.explaining.tracing import Trace, Tracer
 from tests.explaining.two_tier_log import drawn_plans, log_of
-from tests.reference.flows import Case, cases, split_cases
+from tests.reference.flows import Case, cases, check_drawn, split_cases
 from tests.reference.interpreter import interpret
 from tests.reference.rows import Row
 
@@ -57,10 +55,7 @@ def test_the_records_behind_a_row_make_it_again() -> None:
 
     for number in range(40, 40 + ROUNDS_MAX):
         for strategy in (cases(), split_cases()):
-            limits = settings(
-                max_examples=FLOWS, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-            )
-            seed(number)(limits(given(strategy)(check)))()
+            check_drawn(check, strategy, number, FLOWS)
         if met.keys() >= _MET:
             break
     assert met.keys() >= _MET, met

@@ -12,14 +12,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from geartrain.planning import Plan, make_plan
 from geartrain.planning.mixed import make_mixed_plan
 from tests.hosting.in_process import InProcess, RevisedLog
 from tests.reference.comparison import check_equal, drawn_cuts, stateful
-from tests.reference.flows import Case, cases, split_cases
+from tests.reference.flows import Case, cases, check_drawn, split_cases
 from tests.reference.interpreter import interpret
 from tests.reference.revised_flows import Revised, Stage
 from tests.reference.two_tiers import World
@@ -71,13 +70,10 @@ def check(case: Case, folder: Path) -> bool:
 def test_cuts_that_come_in_by_a_revision_change_no_result() -> None:
     fitting = 0
 
-    @seed(1)
-    @settings(max_examples=FLOWS, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(st.one_of(cases(), split_cases()))
-    def draw(case: Case) -> None:
+    def check_fitting(case: Case) -> None:
         nonlocal fitting
         with TemporaryDirectory() as folder:
             fitting += check(case, Path(folder))
 
-    draw()
+    check_drawn(check_fitting, st.one_of(cases(), split_cases()), 1, FLOWS)
     assert fitting >= FITTING_MIN

@@ -11,7 +11,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
 
 from geartrain import Flow, Record, Table
 from geartrain.adapters.system import SystemClock, SystemRandomness
@@ -26,7 +25,7 @@ from geartrain_client.planning.cost import Costs, CutCost, StepCost, StreamCost
 from geartrain_client.planning.measure import Measurement
 from tests.examples.nexmark_reference import QUERIES
 from tests.examples.nexmark_world import graph_of
-from tests.reference.flows import Case, cases, split_cases
+from tests.reference.flows import Case, cases, check_drawn, split_cases
 from tests.reference.sent import example
 
 NEAR_BEST = 1.1
@@ -124,11 +123,8 @@ def test_the_minimum_cut_is_the_best_of_all_cuts_of_random_flows(monkeypatch: py
                 seen["priced"] += every[0].cpu_share > capacity
 
     for number in range(ROUNDS_MAX):
-        for drawn in (cases(), split_cases()):
-            quick = settings(
-                max_examples=FLOWS, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-            )
-            seed(number)(quick(given(drawn)(check)))()
+        for strategy in (cases(), split_cases()):
+            check_drawn(check, strategy, number, FLOWS)
         if seen["priced"] > 5:
             break
     assert seen["several"] > FLOWS / 2

@@ -9,10 +9,9 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
 
 from tests.reference.comparison import check_mixed, check_moving
-from tests.reference.flows import Case, cases, split_cases
+from tests.reference.flows import Case, cases, check_drawn, split_cases
 
 FLOWS, SPLIT_FLOWS, LONG = 100, 20, 10
 CORES = 2
@@ -26,18 +25,15 @@ def check_flows(part: int, count: int, split: int) -> int:
     the smallest that differs.
     """
     seen = 0
-    for drawn, several in ((cases(down=True), count), (split_cases(), split)):
 
-        @seed(FIRST_SEED + part)
-        @settings(max_examples=several, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-        @given(drawn)
-        def check(case: Case) -> None:
-            nonlocal seen
-            check_mixed(case)
-            check_moving(case)
-            seen += 1
+    def check(case: Case) -> None:
+        nonlocal seen
+        check_mixed(case)
+        check_moving(case)
+        seen += 1
 
-        check()
+    for strategy, several in ((cases(down=True), count), (split_cases(), split)):
+        check_drawn(check, strategy, FIRST_SEED + part, several)
     return seen
 
 

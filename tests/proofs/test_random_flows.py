@@ -8,10 +8,9 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
 
 from tests.reference.comparison import check_case
-from tests.reference.flows import Case, cases
+from tests.reference.flows import Case, cases, check_drawn
 
 FLOWS, FLOWS_LONG = 400, 5_000
 CORES = 2
@@ -22,15 +21,12 @@ def check_flows(part: int, count: int) -> int:
     """Compare `count` flows; returns how many, and raises with the smallest that differs."""
     seen = 0
 
-    @seed(part)
-    @settings(max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(cases(down=True))
     def check(case: Case) -> None:
         nonlocal seen
         check_case(case)
         seen += 1
 
-    check()
+    check_drawn(check, cases(down=True), part, count)
     return seen
 
 

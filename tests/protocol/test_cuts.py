@@ -13,8 +13,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from hypothesis import HealthCheck, given, seed, settings
-
 import geartrain.operators
 from geartrain.aggregates.mergeable import BuiltIn
 from geartrain.declarations.calendars import Calendar
@@ -23,7 +21,7 @@ from geartrain.fleet.selectors import CLOUD_DEVICE
 from geartrain.graph.operator import Plain
 from geartrain.planning.splitting import with_partials
 from tests.reference.comparison import check_case
-from tests.reference.flows import Case, cases
+from tests.reference.flows import Case, cases, check_drawn
 
 FIRST_SEED, PARTS, FLOWS = 33, 5, 50
 """The first seed, how many, and flows of each: what hypothesis draws of one seed is much alike. The proofs
@@ -39,8 +37,6 @@ DRAWN_MIN = 4
 def test_every_legal_cut_of_random_flows_equals_the_reference_and_every_operator_is_drawn() -> None:
     drawn: Counter[str] = Counter()
 
-    @settings(max_examples=FLOWS, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(cases(down=True))
     def check(case: Case) -> None:
         want = check_case(case, CUTS_MAX)
         for step in with_partials(case.graph).steps:
@@ -55,7 +51,7 @@ def test_every_legal_cut_of_random_flows_equals_the_reference_and_every_operator
         drawn["results"] += any(want.sinks.values())
 
     for part in range(PARTS):
-        seed(FIRST_SEED + part)(check)()
+        check_drawn(check, cases(down=True), FIRST_SEED + part, FLOWS)
     rare = {name: drawn[name] for name in _known() | _RECORDS | _PLACES if drawn[name] < DRAWN_MIN}
     assert not rare, f"drawn too seldom in {PARTS * FLOWS} flows: {rare}"
 

@@ -8,19 +8,16 @@ The cloud runs one plan for all of them. The flows are the same in every run; te
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from unittest.mock import patch
 
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
-from hypothesis.strategies import SearchStrategy
 
 from geartrain import Flow, Record, Table
 from geartrain.graph.graph import Graph
 from geartrain.planning import choose_cut
 from geartrain.testing import TestingSource
 from tests.reference.comparison import check_equal, check_mixed, check_moving
-from tests.reference.flows import Case, cases, split_cases
+from tests.reference.flows import Case, cases, check_drawn, split_cases
 from tests.reference.interpreter import interpret
 from tests.reference.two_tiers import World, run_mixed
 
@@ -33,22 +30,14 @@ MET = {
 """What the random flows must have in their cloud parts."""
 
 
-def each(drawn: SearchStrategy[Case], count: int, part: int, check: Callable[[Case], None]) -> None:
-    """Call `check` with `count` cases."""
-    limited = settings(
-        max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-    )
-    seed(part)(limited(given(drawn)(check)))()
-
-
 def test_devices_with_cuts_of_their_own_give_what_any_single_cut_gives() -> None:
     met: Counter[str] = Counter()
 
     def check(case: Case) -> None:
         met.update(check_mixed(case))
 
-    each(cases(down=True), FLOWS, 9, check)
-    each(split_cases(), SPLIT_FLOWS, 2, check)
+    check_drawn(check, cases(down=True), 9, FLOWS)
+    check_drawn(check, split_cases(), 2, SPLIT_FLOWS)
     assert {name: met[name] for name in MET if met[name] < DRAWN_MIN} == {}
 
 
@@ -59,7 +48,7 @@ def test_devices_that_go_from_one_cut_to_another_give_what_any_single_cut_gives(
         nonlocal moved
         moved += check_moving(case, draws=1)
 
-    each(cases(), MOVING_FLOWS, 1, check)
+    check_drawn(check, cases(), 1, MOVING_FLOWS)
     assert moved > MOVING_FLOWS / 2
 
 
@@ -74,7 +63,7 @@ def test_rows_that_are_fed_to_all_readers_are_found() -> None:
             wrong.append(str(error))
 
     with patch("geartrain.planning.plan.readers_on_edge", lambda graph, stream, edge: ()):
-        each(cases(), WRONG_FLOWS, 1, check)
+        check_drawn(check, cases(), 1, WRONG_FLOWS)
     assert wrong
 
 

@@ -8,14 +8,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
 
 from geartrain.aggregates.mergeable import BuiltIn
 from geartrain.planning import Cut
 from geartrain.planning.splitting import MERGE, with_partials
 from geartrain.records.event_time import END_OF_TIME
 from tests.reference.comparison import check_case
-from tests.reference.flows import Case, split_cases
+from tests.reference.flows import Case, check_drawn, split_cases
 from tests.reference.rows import Answer
 
 PARTS, FLOWS = 4, 50
@@ -32,8 +31,6 @@ def splits(cut: Cut) -> bool:
 def test_random_aggregates_that_are_split_give_what_the_reference_gives() -> None:
     drawn: Counter[str] = Counter()
 
-    @settings(max_examples=FLOWS, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(split_cases())
     def check(case: Case) -> None:
         want = check_case(case, CUTS_MAX, splits)
         merging = [step for step in with_partials(case.graph).steps if step.operator.kind == MERGE]
@@ -45,7 +42,7 @@ def test_random_aggregates_that_are_split_give_what_the_reference_gives() -> Non
             drawn.update(_met(case, want, step.id))
 
     for part in range(PARTS):
-        seed(part)(check)()
+        check_drawn(check, split_cases(), part, FLOWS)
     kinds = {kind.__name__ for kind in _below(BuiltIn) if not _below(kind)} | {"Spread"}
     wanted = (
         kinds

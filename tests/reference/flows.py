@@ -11,6 +11,7 @@ what is late.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -234,6 +235,16 @@ def _is_held(place: int, device: str, stands: str) -> bool:
 def _keys(device: str, part: int) -> list[str]:
     """Keys of a partitioned source live in one split; those of any other source are everywhere."""
     return [f"{device}a{part}", f"{device}b\x00{part}", f"{device}ü{part}"]
+
+
+def check_drawn(
+    check: Callable[[Case], None], strategy: st.SearchStrategy[Case], start: int, count: int
+) -> None:
+    """Check so many flows, the same in every run; raises for the smallest that fails. start: says which."""
+    limits = settings(
+        max_examples=count, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    seed(start)(limits(given(strategy)(check)))()
 
 
 def drawn(strategy: st.SearchStrategy[Case], start: int, count: int) -> list[Case]:
