@@ -50,20 +50,29 @@ class Claim(Record):
 
 
 class GivenCell(Record):
-    """A cell, or a piece of one, that one of `shards` shards gives for the claim `number`. Without a step it
-    is the last one of its shard for some steps: which, how many cells and their digest, or why the shard
-    gives none (`refused`). Steps of one claim that stand behind different shuffles are answered apart.
+    """A cell that a shard gives for a claim, or a piece of one, or the manifest of what it has given.
+
+    A manifest is the last record of its shard for some steps, and has no step of its own. Steps of one claim
+    that stand behind different shuffles are answered apart, each with its manifest.
     """
 
     number: int
+    """Of the claim."""
     shard: int
+    """Of the cloud, from 0."""
     shards: int
+    """How many there are."""
     step: str
+    """The id of the cell's step; "" for a manifest."""
     key: bytes
     offset: int
+    """Where the piece begins in the cell, bytes."""
     size: int
+    """Bytes of the whole cell."""
     cell: bytes
+    """The piece; or the `Manifest`, as msgpack."""
     refused: str
+    """In a manifest, why the shard gives nothing; "" where it gives what it has."""
 
 
 def given_cells(

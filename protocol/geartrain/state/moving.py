@@ -49,17 +49,20 @@ class StateCell(Record):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a move consists of: how many cells, their bytes, and a digest of them in order of (step, key);
-    forms: by step, what stands for their layout, where that can change; began: by step, the last revision
-    with which it has begun empty in the data centre; steps: those whose cells a shard has given with it.
-    """
+    """What a move consists of, by which a receiver knows whether all of it has come, to the last bit."""
 
     cells: int
+    """How many."""
     size: int
+    """Bytes of all cells, without their keys."""
     digest: bytes
+    """Of the cells in order of (step, key)."""
     forms: dict[str, str] = {}
+    """By step, what stands for the layout of its cells, where that can change."""
     began: dict[str, int] = {}
+    """By step, the last revision with which the step has begun empty in the data centre, where one has."""
     steps: tuple[str, ...] = ()
+    """The steps whose cells a shard has given; none where a device has sent the cells."""
 
     def fits(self, cells: Mapping[tuple[str, bytes], bytes]) -> bool:
         """Whether these are the cells of the move, to the last bit."""
