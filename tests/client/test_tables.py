@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import sys
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,11 @@ import pytest
 from geartrain_client.cli import tables
 from tests.client.fake_platform import FakePlatform
 from tests.client.talking import HOSTILE, SHOWN, Capture, add, gear
+
+
+def sleep_by(stand_in: Callable[[float], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have `gear table` call this instead of sleeping, and nobody else: threads of other tests sleep, too."""
+    monkeypatch.setattr(tables, "time", SimpleNamespace(sleep=stand_in))
 
 
 def test_table_lists_the_tables_and_shows_one(
@@ -83,7 +90,7 @@ def test_follow_shows_each_row_that_appears_or_changes(
             case _:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr("geartrain_client.cli.tables.time.sleep", change)
+    sleep_by(change, monkeypatch)
     out, _ = gear(capsys, "table", "heat", "highs", "--follow", code=130)
     assert out.splitlines() == [
         "sensor,celsius,note",
@@ -106,7 +113,7 @@ def test_follow_waits_for_a_table_that_is_not_there_yet(
             case _:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr("geartrain_client.cli.tables.time.sleep", change)
+    sleep_by(change, monkeypatch)
     out, err = gear(capsys, "table", "heat", "lows", "--follow", code=130)
     assert (out, err) == ("sensor\na\n", "heat has no such table yet: gear waits for it\n")
     add(platform, state="ended")
@@ -120,7 +127,7 @@ def test_follow_as_json_is_a_line_for_each_row(
     def stop(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("geartrain_client.cli.tables.time.sleep", stop)
+    sleep_by(stop, monkeypatch)
     out, _ = gear(capsys, "table", "heat", "highs", "--follow", "--json", code=130)
     assert [json.loads(line)["sensor"] for line in out.splitlines()] == [f"s{n}" for n in range(7)]
 
