@@ -20,6 +20,7 @@ from geartrain.errors import DeniedError, HungUpError, NetError
 from geartrain.ports.net import Incoming, Net
 from geartrain_cloud.certs import SERVER, Fleet
 from tests.adapters.scripted_broker import CONNECT, DISCONNECT, SUBSCRIBE, ScriptedBroker, scripted
+from tests.ports import free_port
 from tests.waiting import WAIT_S
 
 WINDOW = 4
@@ -66,16 +67,14 @@ def test_is_a_net() -> None:
 
 
 def test_nobody_listens() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
 
-        async def connect() -> None:
-            async with AiomqttNet("127.0.0.1", port).connect("agent"):
-                raise AssertionError
+    async def connect() -> None:
+        async with AiomqttNet("127.0.0.1", port).connect("agent"):
+            raise AssertionError
 
-        with pytest.raises(NetError, match=f"cannot connect to the broker at 127.0.0.1:{port}: .*refused"):
-            asyncio.run(connect())
+    with pytest.raises(NetError, match=f"cannot connect to the broker at 127.0.0.1:{port}: .*refused"):
+        asyncio.run(connect())
 
 
 @pytest.mark.parametrize("host", ["", "no such host", "a" * 300, "x.invalid"])

@@ -14,10 +14,11 @@ from typing import Literal
 import pytest
 
 from geartrain.errors import ConfigError
-from geartrain_cloud.broker import BrokerChoice, choice, choose_broker, free_port, is_ready, wait_until_ready
+from geartrain_cloud.broker import BrokerChoice, choice, choose_broker, is_ready, ready, wait_until_ready
 from geartrain_cloud.broker.choice import parse_address
 from geartrain_cloud.broker.ready import refusal
 from geartrain_cloud.errors import BrokerError
+from tests.ports import free_port
 
 
 @contextmanager
@@ -92,6 +93,15 @@ def test_external_broker_is_used_and_not_started(tmp_path: Path) -> None:
 def test_other_words_are_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="write auto, amqtt, mosquitto or HOST:PORT"):
         choose_broker(text, tmp_path)
+
+
+def test_a_broker_gets_a_port_that_no_outgoing_connection_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = {ready.free_port() for _ in range(200)}
+    assert len(ports) > 150
+    assert min(ports) >= 20_000
+    assert max(ports) < 32_768  # where Linux begins with those of outgoing connections
+    monkeypatch.setattr(ready, "is_free", lambda port: False)
+    assert ready.free_port() not in ready._PORTS  # all are taken: the system finds another
 
 
 def test_address_of_ipv6() -> None:

@@ -22,13 +22,13 @@ import pytest
 from tuf.api.exceptions import DownloadHTTPError
 from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
 
-from geartrain_cloud.broker import free_port
 from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform.places import PlatformPlaces, read_report, write_report
 from tests import forked
 from tests.bundles.test_repository import files_of
 from tests.control.enrolled import Key
 from tests.control.platform_client import Client, control_process
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 

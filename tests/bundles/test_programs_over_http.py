@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from geartrain.bundle import ProgramArchive
-from geartrain_cloud.broker import free_port
 from tests.bundles.test_over_http import Device, World
 from tests.control.platform_client import control_process
 from tests.flash.made_wheels import own_parts, wheel, write_wheels
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 import time
 from dataclasses import replace
@@ -22,6 +21,7 @@ from geartrain_cloud.certs import Fleet
 from geartrain_cloud.supervisor.folder_lock import FolderLock
 from tests.client import fake_platform as fake
 from tests.client.fake_platform import TOKEN, FakePlatform, running
+from tests.ports import free_port
 
 
 @pytest.fixture
@@ -113,9 +113,7 @@ def test_an_answer_above_its_bound_is_refused(
 def test_nobody_there_is_a_sentence_that_says_what_to_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     for door, todo in (
         (Door("127.0.0.1", port, folder=tmp_path), "nobody listens there.: start it with gear up$"),
         (Door("127.0.0.1", port), "start it with gear up there, or name another --url$"),

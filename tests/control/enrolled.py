@@ -18,7 +18,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from geartrain_cloud.broker import free_port
 from geartrain_cloud.control.device_listener import (
     DeviceRoute,
     caller,
@@ -32,6 +31,7 @@ from geartrain_cloud.control_store.idempotency import Answer
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.platform.config import FleetSection, PlatformConfig
 from geartrain_cloud.rest.answering import handler_of
+from tests.ports import free_port
 
 DAY_S = 86_400.0
 

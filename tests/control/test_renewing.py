@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from geartrain_cloud.broker import free_port
 from geartrain_cloud.certs import SERVER, Fleet
 from geartrain_cloud.control.device_listener import device_context
 from geartrain_cloud.control.renewing import LOOK_S, ServerCertificate
@@ -22,6 +21,7 @@ from geartrain_cloud.control.server import rest_context
 from geartrain_cloud.pages.server import serve
 from geartrain_cloud.platform.config import read_platform
 from geartrain_examples.stocks.page import StockPage
+from tests.ports import free_port
 
 BEGIN = datetime.now(UTC) - timedelta(days=61)
 """So that what is renewed after 61 days is good now."""

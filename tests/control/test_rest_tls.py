@@ -16,9 +16,9 @@ import pytest
 from geartrain_client.errors import UnreachableError
 from geartrain_client.rest.door import find_door
 from geartrain_client.rest.platform import Platform
-from geartrain_cloud.broker import free_port
 from geartrain_cloud.certs import SERVER, Fleet
 from tests.control.platform_client import control_process
+from tests.ports import free_port
 
 
 def shown(url: str) -> bytes:

@@ -18,8 +18,8 @@ import pytest
 from geartrain import Digits, Record
 from geartrain.errors import SourceError
 from geartrain.source import Batch
-from geartrain_cloud.broker.ready import free_port
 from geartrain_devices.http_poll import EMPTY, HttpPoll
+from tests.ports import free_port
 from tests.waiting import WAIT_S
 
 

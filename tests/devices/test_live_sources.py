@@ -21,13 +21,13 @@ from geartrain.errors import NetError, SourceError
 from geartrain.ports.net import Incoming
 from geartrain.source import Reject, Split
 from geartrain_cloud.broker.choice import choose_broker
-from geartrain_cloud.broker.ready import free_port
 from geartrain_devices.http_poll import HttpPoll
 from geartrain_devices.json_values import ValueOptions
 from geartrain_devices.live import BUFFER_MAX, LiveBufferSplit
 from geartrain_devices.mqtt_topic import MqttTopic, TopicSplit
 from geartrain_devices.payloads import Payloads
 from geartrain_devices.simulated import SimulatedSensor
+from tests.ports import free_port
 
 
 class Reading(Record):

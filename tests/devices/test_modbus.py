@@ -22,7 +22,6 @@ from pymodbus.simulator import DataType, SimData, SimDevice
 from geartrain import Record
 from geartrain.adapters.system import SystemClock
 from geartrain.errors import SourceError
-from geartrain_cloud.broker.ready import free_port
 from geartrain_devices.live import LiveBufferSplit
 from geartrain_devices.modbus import ModbusRtu, ModbusTcp
 from geartrain_devices.modbus_registers import Layout, Span, parse_register
@@ -30,6 +29,7 @@ from geartrain_devices.no_record import NoRecordError
 from geartrain_devices.sharing import ExclusiveSplit
 from tests.devices.agent_process import AgentProcess
 from tests.devices.lines_flow import Power
+from tests.ports import free_port
 
 
 class Drive(Record):

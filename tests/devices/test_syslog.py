@@ -20,7 +20,6 @@ import pytest
 from geartrain import Record
 from geartrain.errors import SourceError
 from geartrain.records.event_time import format_time, to_datetime
-from geartrain_cloud.broker.ready import free_port
 from geartrain_cloud.certs import DEVICE, SERVER, Fleet
 from geartrain_devices.live import BUFFER_MAX, Framed, LiveBufferSplit
 from geartrain_devices.syslog import Syslog
@@ -28,6 +27,7 @@ from geartrain_devices.syslog_frames import Stream
 from geartrain_devices.syslog_messages import Message, parse
 from tests.devices.agent_process import AgentProcess
 from tests.devices.lines_flow import Said
+from tests.ports import free_port
 from tests.waiting import WAIT_S
 
 _HEAD = b"<165>1 2003-10-11T22:14:15.003Z mymachine.example.com evntslog - ID47 "

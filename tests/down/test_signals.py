@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.waiting import WAIT_S
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_signal_ends_the_sender_cleanly(tmp_path: Path, number: int, code: int) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     config, log = tmp_path / "down.toml", tmp_path / "down.log"
     config.write_text(f'flow = "loop"\noutbox = "outbox.sqlite"\nstate = "."\nbroker = "127.0.0.1:{port}"\n')
     command = [sys.executable, "-m", "geartrain_cloud.downlink.main", "--config", str(config)]

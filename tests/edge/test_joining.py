@@ -19,7 +19,6 @@ from cryptography import x509
 
 from geartrain.adapters.toml_text import to_toml
 from geartrain.errors import GeartrainError
-from geartrain_cloud.broker import free_port
 from geartrain_cloud.certs import SERVER
 from geartrain_cloud.control.device_listener import device_context, listen_for_devices, make_device_app
 from geartrain_cloud.platform.config import FleetSection
@@ -29,6 +28,7 @@ from geartrain_edge.joining.errors import JoinError, NotYetError
 from geartrain_edge.joining.join import Invitation, Place, join, renew
 from geartrain_edge.parent.config import read_device
 from tests.control.enrolled import DAY_S, World, opened
+from tests.ports import free_port
 
 
 def invitation(world: World, device: str = "truck-1") -> Invitation:

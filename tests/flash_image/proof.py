@@ -29,12 +29,12 @@ from geartrain_client.flash.partitions import partitions
 from geartrain_client.flash.settings import DeviceSettings
 from geartrain_client.flash.target import Target
 from geartrain_client.flash.wheels import collect
-from geartrain_cloud.broker import free_port
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.platform.runs import tables_of_run
 from geartrain_cloud.sinks.tables import rows
 from tests.control.platform_client import Client
 from tests.flash_image.guest import HOST, MEMORY_MIB, Guest
+from tests.ports import free_port
 from tests.proofs.test_platform_kills import FLOW, folded, write_readings
 
 HERE = Path(__file__).parent

@@ -27,9 +27,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from geartrain.schema import derive
 from geartrain.sinks import KafkaSink
-from geartrain_cloud.broker import free_port
 from geartrain_cloud.sinks.kafka import KafkaTopics
 from geartrain_devices.kafka_topic import KafkaTopic
+from tests.ports import free_port
 from tests.sinks.test_stores import Pair, columns
 
 VERSION = "3.9.1"

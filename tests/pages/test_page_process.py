@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from geartrain_cloud.broker.ready import free_port
 from geartrain_cloud.cli.demo_folder import InputFile, Manifest, Setup, StateFolder
 from geartrain_cloud.platform.places import PlatformPlaces
 from tests.pages.conftest import HOSTILE, tables_of, write_prices
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from geartrain_cloud.broker import free_port, is_ready
+from geartrain_cloud.broker import is_ready
+from tests.ports import free_port
 from tests.programs import mosquitto
 
 HOST = "127.0.0.1"

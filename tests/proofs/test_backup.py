@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from geartrain_cloud.broker import free_port
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.tables import rows
 from tests.control.platform_client import client_of
 from tests.examples.test_control_loop import FLOW as CONTROL_LOOP
 from tests.examples.test_control_loop import commands, minutes
+from tests.ports import free_port
 from tests.proofs.test_open_platform import become_author, join, running
 from tests.proofs.test_platform import gear, until, until_ended
 from tests.proofs.test_platform_kills import FLOW, Row, folded, write_readings

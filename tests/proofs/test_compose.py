@@ -19,9 +19,9 @@ import psycopg
 import pytest
 
 from geartrain.adapters.toml_text import to_toml
-from geartrain_cloud.broker import free_port
 from tests.control.platform_client import Client, client_of
 from tests.deploy.containers import SETUP, services
+from tests.ports import free_port
 from tests.postgres_server import Postgres
 from tests.programs import mosquitto
 from tests.proofs.test_open_platform import become_author

@@ -14,8 +14,8 @@ from sys import executable
 
 import pytest
 
-from geartrain_cloud.broker import free_port
 from tests.docs.readme_chapter import Shell, minutes, wait_until_up
+from tests.ports import free_port
 from tests.tidy.source import ROOT
 from tests.waiting import WAIT_S
 

@@ -16,13 +16,13 @@ from typing import Any
 import deltalake
 import pytest
 
-from geartrain_cloud.broker import free_port
 from geartrain_cloud.platform.places import PlatformPlaces
 from geartrain_cloud.platform.runs import runs_with_tables, served_run
 from geartrain_cloud.sinks.app_tables import AppTables
 from geartrain_cloud.sinks.parquet_form import read_table
 from tests.control.platform_client import client_of
 from tests.drawing import drawn
+from tests.ports import free_port
 from tests.proofs.test_open_platform import become_author, join, running
 from tests.proofs.test_platform import gear, until, until_ended
 from tests.supervisor.test_up import is_alive, pids, platform

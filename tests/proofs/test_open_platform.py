@@ -22,10 +22,10 @@ import pytest
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.errors import NetError
 from geartrain.wire.topics import desired_topic
-from geartrain_cloud.broker import free_port
 from geartrain_edge.identity import Identity
 from geartrain_edge.parent.config import read_device
 from tests.control.platform_client import client_of
+from tests.ports import free_port
 from tests.proofs.test_platform import FLOW, gear, until, until_ended, write_readings
 from tests.supervisor.test_up import pids, platform
 from tests.waiting import WAIT_S

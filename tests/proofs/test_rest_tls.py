@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from geartrain_cloud.broker import free_port
 from geartrain_cloud.platform.places import PlatformPlaces
 from tests.control.platform_client import client_of
+from tests.ports import free_port
 from tests.supervisor.test_up import platform
 from tests.waiting import WAIT_S
 

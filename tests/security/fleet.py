@@ -12,9 +12,9 @@ from pathlib import Path
 
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.tls import BrokerTable, broker_of
-from geartrain_cloud.broker import free_port
 from geartrain_cloud.broker.fleet_config import BrokerHost, write_broker
 from geartrain_cloud.certs import CLOUD, DEVICE, SERVER, Fleet
+from tests.ports import free_port
 from tests.programs import mosquitto
 from tests.waiting import WAIT_S
 

@@ -16,9 +16,9 @@ from geartrain.concurrency.connecting import Connector
 from geartrain.errors import DeniedError, NetError
 from geartrain.ports import Net
 from geartrain.wire.topics import ack_topic
-from geartrain_cloud.broker import free_port
 from geartrain_cloud.certs import DEVICE
 from geartrain_edge.parent.lane import BACKOFF
+from tests.ports import free_port
 from tests.security.fleet import Secured, secured, start, stop
 from tests.waiting import WAIT_S
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import socket
 import subprocess
 import threading
 import time
@@ -33,6 +32,7 @@ from geartrain_cloud.sinks.opening import open_tables
 from geartrain_cloud.sinks.parquet import ParquetTables
 from geartrain_cloud.sinks.store import Tables
 from geartrain_cloud.sinks.tables import rows
+from tests.ports import free_port
 from tests.postgres_server import Postgres
 
 
@@ -289,8 +289,7 @@ def test_a_database_that_nobody_answers_for_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("geartrain_cloud.sinks.postgres._AWAY_S_MAX", 1.2)  # three tries
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     with pytest.raises(TableError) as raised:
         tables_of(tmp_path, PostgresTable("trades", dsn=f"host=127.0.0.1 port={port} dbname=trades"))
     said = str(raised.value)

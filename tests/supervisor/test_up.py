@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from geartrain_cloud.broker import free_port, is_ready
+from geartrain_cloud.broker import is_ready
 from geartrain_cloud.control_store.database import VERSION
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.errors import BrokerError
@@ -25,6 +25,7 @@ from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.supervisor import up
 from geartrain_cloud.supervisor.up import platform_broker
 from tests.control.platform_client import client_of
+from tests.ports import free_port
 from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.slow

@@ -19,10 +19,21 @@ LOOPBACK = "127.0.0.1"
 OTHER_PORT = "stop what listens there, or give another --port"
 """What to do about a port that another program has."""
 _CONNACK = 0x20
+_PORTS = range(20_000, 32_768)
+"""Below the ports that systems give to outgoing connections: Linux from 32,768, others from 49,152."""
+_TRIES = 100
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on now."""
+    """A TCP port of the loopback interface that nobody listens on now, and no outgoing connection will take.
+
+    A broker keeps its port for as long as `gear up` runs, and leaves it for the moment in which it is started
+    anew. The system may give any port of its own range to a connection in that moment.
+    """
+    for _ in range(_TRIES):
+        port = _PORTS[secrets.randbelow(len(_PORTS))]
+        if is_free(port):
+            return port
     with socket.create_server((LOOPBACK, 0)) as probe:
         return int(probe.getsockname()[1])
 

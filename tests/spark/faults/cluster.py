@@ -12,6 +12,7 @@ from pathlib import Path
 import pyspark
 
 from geartrain_cloud.spark.java import ensure_java
+from tests.ports import free_port
 from tests.spark.faults.processes import below, command_of
 from tests.waiting import WAIT_S
 
@@ -22,8 +23,7 @@ class Cluster:
     """Started by `start`, ended with all executors by `close`."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = int(free.getsockname()[1])
+        self._port = free_port()
         self.master = f"spark://127.0.0.1:{self._port}"
         self._folder = folder
         self._started: list[subprocess.Popen[bytes]] = []
