@@ -91,8 +91,12 @@ def test_what_steps_hold_that_leave_is_put_out_once(
         said = wanted.status(APP)
         assert said["revision"] == 2
         assert said["dropped"]["levels_order"] == said["dropped"]["per_second"] == 0  # nothing was left there
+        noted = hosting.host.groups.shared._places.dropped(f"{APP}~2")
+        for name, text in (("0.9.a1", '{"levels_order": 7}'), ("0.9.b2", '{"levels_or'), ("0.9.c3", "")):
+            (noted / f".{name}").write_text(text)  # as workers leave them that are killed there
         log.append(30)
         hosting.through(APP)
+        assert wanted.status(APP)["dropped"] == said["dropped"]
         for table, rows_wanted in expected(log, begin).items():
             found = [tuple(row.values()) for row in rows(wanted.tables(APP), table)]
             assert sorted(found, key=str) == sorted(rows_wanted, key=str), table

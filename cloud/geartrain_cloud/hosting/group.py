@@ -544,6 +544,8 @@ class Group:
         """By step, how many keys' state went when a generation came in."""
         folder, found = self._places.dropped(name), Counter[str]()
         for path in folder.iterdir() if folder.is_dir() else ():
+            if path.name.startswith("."):
+                continue  # a draft: a worker writes it now, or was killed as it did
             found.update(msgspec.json.decode(path.read_bytes(), type=dict[str, int]))
         return dict(found)
 
