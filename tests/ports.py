@@ -10,7 +10,6 @@ import os
 import secrets
 from collections.abc import Iterator
 from functools import cache
-from itertools import count
 
 from geartrain_cloud.broker.ready import is_free
 
@@ -19,12 +18,16 @@ _SLICE = 1_000  # ports of one process of the test run
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on now."""
-    return next(port for port in _ports() if is_free(port))
+    """A port of the loopback interface that nobody listens on now; raises `AssertionError` without one."""
+    for port in _ports():
+        if is_free(port):
+            return port
+    raise AssertionError(f"a process of the tests has only {_SLICE:,} ports, and has given all of them")
 
 
 @cache
 def _ports() -> Iterator[int]:
+    """The ports of this process, each once."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 10
-    begin = secrets.randbelow(_SLICE)  # another test run on this machine begins elsewhere
-    return (_FIRST + worker * _SLICE + (begin + number) % _SLICE for number in count())
+    first, begin = _FIRST + worker * _SLICE, secrets.randbelow(_SLICE)  # another test run begins elsewhere
+    return (first + (begin + number) % _SLICE for number in range(_SLICE))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from geartrain.adapters.files import write_tree
+from geartrain.adapters.files import whole_files, write_durable, write_private, write_tree
 
 TREE = {"a.py": [b"a", b" = 1\n"], "deep/er/b.bin": [b"\0" * 100], "deep/c.py": []}
 
@@ -81,3 +81,13 @@ def test_a_kill_at_any_step_leaves_it_whole_or_not_there(
         at += 1
     assert at > 15
     assert whole >= 1
+
+
+def test_drafts_are_no_whole_files(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    assert whole_files(folder) == []
+    write_private(folder / "a", "1")
+    write_durable(folder / "b", b"2")
+    for draft in (".a.0123456789ab", ".b.new"):
+        (folder / draft).write_text("half")
+    assert {path.name for path in whole_files(folder)} == {"a", "b"}

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from geartrain import Flow, Table
@@ -251,17 +251,8 @@ def drawn(strategy: st.SearchStrategy[Case], start: int, count: int) -> list[Cas
     """So many flows, the same in every run; start: says which."""
     found: list[Case] = []
 
-    @seed(start)
-    @settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(strategy)
-    def draw(case: Case) -> None:
+    def keep(case: Case) -> None:
         found.append(case)
 
-    draw()
+    check_drawn(keep, strategy, start, count)
     return found

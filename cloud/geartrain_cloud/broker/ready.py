@@ -28,7 +28,8 @@ def free_port() -> int:
     """A TCP port of the loopback interface that nobody listens on now, and no outgoing connection will take.
 
     A broker keeps its port for as long as `gear up` runs, and leaves it for the moment in which it is started
-    anew. The system may give any port of its own range to a connection in that moment.
+    anew. The system may give any port of its own range to a connection in that moment. Where `_TRIES` ports
+    outside of that range are taken, it is one of the system's nevertheless.
     """
     for _ in range(_TRIES):
         port = _PORTS[secrets.randbelow(len(_PORTS))]

@@ -24,7 +24,7 @@ import msgspec
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from geartrain.adapters.files import make_private_folder, write_private
+from geartrain.adapters.files import make_private_folder, whole_files, write_private
 from geartrain.declarations.sink import Table
 from geartrain.errors import GeartrainError, LedgerError
 from geartrain.printable import printable
@@ -542,10 +542,8 @@ class Group:
 
     def dropped(self, name: str) -> dict[str, int]:
         """By step, how many keys' state went when a generation came in."""
-        folder, found = self._places.dropped(name), Counter[str]()
-        for path in folder.iterdir() if folder.is_dir() else ():
-            if path.name.startswith("."):
-                continue  # a draft: a worker writes it now, or was killed as it did
+        found = Counter[str]()
+        for path in whole_files(self._places.dropped(name)):
             found.update(msgspec.json.decode(path.read_bytes(), type=dict[str, int]))
         return dict(found)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from geartrain.adapters.files import make_private_folder, write_private
+from geartrain.adapters.files import make_private_folder, whole_files, write_private
 from geartrain.control.questions import KEYS_MAX
 
 OPEN_MAX = 1_000
@@ -163,11 +163,7 @@ class BatchFolder:
 
 def _names(folder: Path) -> list[str]:
     """Those of whole files, at most `OPEN_MAX`."""
-    try:
-        found = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
-    except FileNotFoundError:
-        return []
-    return found[:OPEN_MAX]
+    return [path.name for path in whole_files(folder)[:OPEN_MAX]]
 
 
 def merged(answers: Iterable[Answer]) -> list[Answer]:

@@ -11,8 +11,8 @@ import signal
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 
+from geartrain.adapters.files import whole_files
 from geartrain_cloud.hosting.marks import forget_mark, seen_marks
 from geartrain_cloud.hosting.places import GroupPlaces
 
@@ -38,7 +38,7 @@ class Watch:
         if batch_id != self._seen:
             self._seen = batch_id
             self.forget()
-        for path in self._failures():
+        for path in whole_files(self._places.failures):
             with suppress(FileNotFoundError):
                 self._strike(path.name.rpartition(".")[0], path.read_text(encoding="utf-8"))
                 path.unlink()
@@ -71,9 +71,5 @@ class Watch:
         self._strikes.clear()
         self._why.clear()
         self._pids.clear()
-        for path in self._failures():
+        for path in whole_files(self._places.failures):
             path.unlink(missing_ok=True)
-
-    def _failures(self) -> list[Path]:
-        folder = self._places.failures
-        return [path for path in folder.iterdir() if path.name[0] != "."] if folder.is_dir() else []

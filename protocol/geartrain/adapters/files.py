@@ -35,6 +35,16 @@ def write_private(path: Path, content: str | bytes) -> None:
         raise
 
 
+def whole_files(folder: Path) -> list[Path]:
+    """What lies in a folder, in any order, without the drafts of files that are written just now, or that a
+    kill has left: their names begin with a dot. Nothing where there is no folder. Raises `OSError`.
+    """
+    try:
+        return [path for path in folder.iterdir() if not path.name.startswith(".")]
+    except FileNotFoundError:
+        return []
+
+
 def write_durable(path: Path, content: bytes) -> None:
     """`write_private`, and durable when it returns, its name in its folder too. Raises `OSError`."""
     make_private_folder(path.parent)
