@@ -245,6 +245,38 @@ def test_a_step_that_refuses_all_ends_with_3(module: Any, capsys: Capture) -> No
     assert "gear: step m: all 3 records of source readings became dead letters, the first as above" in err
 
 
+def test_a_table_whose_results_were_all_refused_ends_with_3_however_few_they_are(
+    module: Any, capsys: Capture
+) -> None:
+    few = FEW.replace("records=3", "records=1_000")
+    summed = (
+        "readings.sink('all', Table('all'))\n"
+        "keyed = readings.key_by('sensor').window(global_window())\n"
+        "keyed.fold('sum', int, lambda n, one: n + 1, result=lambda n: f'{n}', out=int)"
+        ".sink('k', Table('k'))\n"
+    )
+    code, out, err = gear(["run", module("from geartrain import global_window\n" + few + summed)], capsys)
+    assert code == 3
+    assert "read 1,000 records; late 0; dead letters 1\n" in out
+    assert err.splitlines()[-1] == (
+        "gear: step sum: all its results became dead letters (1), the first as above, so that sink k has "
+        "none: mend the step, or its input"
+    )
+
+
+def test_a_step_that_had_little_to_make_and_failed_once_ends_with_0(module: Any, capsys: Capture) -> None:
+    rare = (
+        "def rare(one):\n"
+        "    return [1 // 0] if one.celsius == 3.5 else []\n"
+        "readings.sink('all', Table('all'))\n"
+        "readings.flat_map(rare, out=int).sink('k', Table('k'))\n"
+    )
+    many = FEW.replace("records=3", "records=1_000")
+    code, out, _ = gear(["run", module(many + rare)], capsys)
+    assert code == 0
+    assert "dead letters 1" in out
+
+
 def test_what_a_flow_prints_is_not_in_the_json(module: Any, capsys: Capture) -> None:
     code_of_it = (
         "print('loaded')\n"

@@ -85,8 +85,8 @@ def int_key(r: Any) -> Any:
     return 2**64 if r.n == 6 else 1 // (r.n - 5) * 0 + r.n % 2
 
 
-def bool_key(r: Any) -> bool:
-    """One of two."""
+def bool_key(r: Any) -> Any:
+    """One of two. Its type is not said, so that a flow in which the key fits no field is built."""
     return bool(r.n > 4)
 
 

@@ -67,14 +67,22 @@ _QUERY = "run"
 _RECORD_CHARS = 200
 _OF_RECORDS = frozenset({Code.MISTIMED, Code.BEFORE_1970, Code.IN_FUTURE, Code.WRONG_TYPE, Code.TOO_LARGE})
 """What is refused of a source's records, and not by the source, which names the row itself."""
+_RESULT_FOR_EACH = frozenset(
+    {"map", "reduce", "fold", "aggregate", "broadcast", "window_reduce", "window_fold", "window_aggregate"}
+)
+"""Kinds of steps that have a result for each record or window that they do not refuse."""
 
 
 @dataclass(slots=True)
 class Refused:
-    """The dead letters of one step: how many, and the reasons of the first of them, each naming its row."""
+    """The dead letters of one step: how many, and the reasons of the first of them, each naming its row.
+
+    misfits: those of values that did not fit their type.
+    """
 
     step: str
     count: int = 0
+    misfits: int = 0
     reasons: list[str] = field(default_factory=list)
 
 
@@ -192,7 +200,8 @@ def check_letters(graph: Graph, result: RunResult, percent: float = LETTERS_PERC
     """Raise `DeadLettersError` for a run that is worth little.
 
     This is one in which a source that ends by itself held no record, or all records of a source became dead
-    letters. So is one with more dead letters in all than the driver of Spark would allow.
+    letters. So is one in which a table is empty, since all results of its step became dead letters. So is one
+    with more dead letters in all than the driver of Spark would allow.
     """
     live = live_sources(graph)
     for source, count in result.records_of.items():
@@ -210,6 +219,7 @@ def check_letters(graph: Graph, result: RunResult, percent: float = LETTERS_PERC
                     f"step {step}: all {count:,} records of source {source} became dead letters, the first "
                     "as above: mend the step, or its input"
                 )
+    _check_tables(graph, result)
     total = sum(result.records_of.values()) + sum(
         one.count for one in result.refused_by if one.step in result.records_of
     )
@@ -218,6 +228,30 @@ def check_letters(graph: Graph, result: RunResult, percent: float = LETTERS_PERC
             f"{result.dead_letters:,} dead letters of {total:,} records, more than {percent:g} %, the first "
             "of them as above: mend the flow or its input"
         )
+
+
+def _results_of(graph: Graph, step: Step) -> list[str]:
+    """The steps whose results come to a step, through any merge."""
+    found = []
+    for one in step.inputs:
+        above = graph[one.step]
+        found += _results_of(graph, above) if above.operator.kind == "merge" else [above.id]
+    return found
+
+
+def _check_tables(graph: Graph, result: RunResult) -> None:
+    """Raise `DeadLettersError` for a sink that nothing came to, since all results above it were refused."""
+    refused = {one.step: one for one in result.refused_by if one.step not in result.records_of}
+    for sink in graph.sinks():
+        if not result.ended or result.records.get(sink.id, 1):
+            continue
+        for step in {sink.id, *_results_of(graph, sink)} & refused.keys():
+            letters = refused[step]
+            if letters.misfits or graph[step].operator.kind in _RESULT_FOR_EACH:
+                raise DeadLettersError(
+                    f"step {step}: all its results became dead letters ({letters.count:,}), the first as "
+                    f"above, so that sink {sink.id} has none: mend the step, or its input"
+                )
 
 
 @contextmanager
@@ -410,6 +444,7 @@ class _Letters:
                     self._records[letter.step, source] += 1
                 refused = self._by_step.setdefault(letter.step, Refused(letter.step))
                 refused.count += 1
+                refused.misfits += letter.code == Code.WRONG_TYPE
                 if len(refused.reasons) < REASONS_KEPT:
                     refused.reasons.append(self._reason(batch, row, letter))
 

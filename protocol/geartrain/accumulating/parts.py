@@ -84,6 +84,11 @@ class Parts:
         """(name, type) of each accumulator in the form of `pack`: `int` or `bytes`, with `?` for `| None`."""
         return [(part.name, part.column) for part in self._parts]
 
+    @property
+    def result_types(self) -> dict[str, Any]:
+        """The type of each aggregate's results by its name, None where it is not known."""
+        return {part.name: part.result_type for part in self._parts}
+
     def pack(self, held: Any) -> list[Any]:
         """Each accumulator in the form in which it travels, which is its smallest; `held` is then used up."""
         return [part.pack(acc) for part, acc in zip(self._parts, held, strict=True)]
@@ -108,6 +113,8 @@ class _Part:
         except FlowError as error:
             raise FlowError(f"aggregate {name!r}: {error}") from None
         kind = _value_type(self._column.kind)
+        result = self.aggregate.result_of(kind)
+        self.result_type = result | None if result is not None and self._column.optional else result
         if self._given is not None and isinstance(self.aggregate, TopN):
             self.kind = self.aggregate.list_of(kind, _value_type(self._given.kind))
         else:

@@ -17,13 +17,13 @@ from geartrain.aggregates.values import normal_form
 from geartrain.errors import USER_ERRORS, FlowError, GeartrainError
 from geartrain.graph.conform import describe
 from geartrain.schema import RowCodec, derive
-from geartrain.schema.derive import value_type
+from geartrain.schema.derive import is_optional, value_type
 
 
 class Column:
     """One selected value of each record of the type `record`.
 
-    kind: its Python type, None where a function does not say.
+    kind: its Python type, None where a function does not say; optional: whether the value may be None.
     """
 
     def __init__(self, selector: Selector, record: Any) -> None:
@@ -33,12 +33,15 @@ class Column:
         self._codec: RowCodec | None = None
         self._accept: Accept | None = None
         if selector.function is not None:
-            self.kind = _returned(selector.function)
+            hint = _returned(selector.function)
+            self.optional = is_optional(hint or Any)
+            self.kind = None if hint in (None, Any) else value_type(hint)
             self._codec = None if self.kind is None else _codec(self.kind)
         elif selector.field is not None:
-            self.kind = _field_type(record, selector.field)
+            hint = _field_type(record, selector.field)
+            self.optional, self.kind = is_optional(hint), value_type(hint)
         else:
-            self.kind = record
+            self.optional, self.kind = False, record
 
     def accept_by(self, accept: Accept | None) -> None:
         """Pass each value that is not None through `accept`."""
@@ -90,10 +93,9 @@ class Column:
 def _returned(function: Callable[[Any], Any]) -> Any:
     """The type that a function says it returns, None where it says none."""
     try:
-        hint = typing.get_type_hints(function, include_extras=True).get("return")
+        return typing.get_type_hints(function, include_extras=True).get("return")
     except (NameError, TypeError):
         return None
-    return None if hint is Any else value_type(hint)
 
 
 def _codec(kind: Any) -> RowCodec:
@@ -109,4 +111,4 @@ def _field_type(record: Any, field: str) -> Any:
     if field not in names:
         name = getattr(record, "__name__", record)
         raise FlowError(f"{name} has no field {field!r}; its fields: {', '.join(names) or 'none'}")
-    return value_type(typing.get_type_hints(record, include_extras=True)[field])
+    return typing.get_type_hints(record, include_extras=True)[field]

@@ -16,6 +16,7 @@ import msgspec
 
 from geartrain.errors import FlowError, SchemaError
 from geartrain.records.batch import Origin
+from geartrain.schema.fitting import returned_type
 
 V = TypeVar("V")
 A = TypeVar("A")
@@ -160,6 +161,18 @@ class Aggregate(Generic[V, A, R]):
             The type, None where it is not known.
         """
         return self.accumulator
+
+    def result_of(self, kind: Any) -> Any:
+        """The type of the results.
+
+        Args:
+            kind: the type of the values, None where it is not known.
+
+        Returns:
+            What `result` is annotated to return, None where that says nothing.
+        """
+        found = returned_type(type(self).result)
+        return None if isinstance(found, TypeVar) else found
 
     def accept(self, kind: Any) -> Accept | None:
         """How values of one type are checked before they are added.

@@ -44,6 +44,10 @@ class Outermost(BuiltIn[Any, Any, Any]):
 
     placed: ClassVar[bool] = True
 
+    def result_of(self, kind: Any) -> Any:
+        """The type of the values."""
+        return kind
+
     def accumulator_of(self, kind: Any) -> Any:
         """A placed value, or None."""
         return placed_type(kind) | None

@@ -76,6 +76,10 @@ class Ranked(BuiltIn[Any, Any, Any]):
         """The one to keep, by `rank`; `values` holds no NaN."""
         raise TypeError(f"{type(self).__name__} must define choose(values)")
 
+    def result_of(self, kind: Any) -> Any:
+        """The type of the values."""
+        return kind
+
     def accumulator_of(self, kind: Any) -> Any:
         """Holds a value of the type `kind`."""
         return extreme_type(kind)

@@ -24,6 +24,10 @@ class Sum(BuiltIn[Any, ExactSum, Any]):
         """Numbers."""
         return number if super().accept(kind) is not None or kind is Decimal else None
 
+    def result_of(self, kind: Any) -> Any:
+        """The type of the values; of truth values their number."""
+        return int if kind is bool else kind
+
     def create(self) -> ExactSum:
         """Nothing yet."""
         return ExactSum()

@@ -195,6 +195,11 @@ class Task(Options, Generic[In, Out]):
 
 def task_output(task: Task[Any, Any]) -> Any:
     """The second type argument of the task's `Task[In, Out]`, None where it names none."""
+    return task_types(task)[1]
+
+
+def task_types(task: Task[Any, Any]) -> tuple[Any, Any]:
+    """Both type arguments of the task's `Task[In, Out]`, None and None where it names no output."""
     for base in type(task).__mro__:
         for generic in getattr(base, "__orig_bases__", ()):
             arguments = typing.get_args(generic)
@@ -203,5 +208,5 @@ def task_output(task: Task[Any, Any]) -> Any:
                 and len(arguments) == 2
                 and not isinstance(arguments[1], TypeVar)
             ):
-                return arguments[1]
-    return None
+                return arguments[0], arguments[1]
+    return None, None

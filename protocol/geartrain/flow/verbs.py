@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from geartrain.errors import FlowError, GeartrainError, SchemaError
+from geartrain.flow.step_types import check_types
 from geartrain.schema import derive
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def check_step(where: str, operator: Operator, kind: Any) -> None:
     """
     _check_kind(where, kind)
     _check_functions(where, operator)
+    check_types(where, operator, kind)
 
 
 def _check_functions(where: str, operator: Operator) -> None:

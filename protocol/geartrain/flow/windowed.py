@@ -27,6 +27,7 @@ from geartrain.declarations.windows import (
 )
 from geartrain.errors import FlowError, SchemaError
 from geartrain.flow.keyed import KeyedStream
+from geartrain.flow.step_types import check_fields, key_type
 from geartrain.flow.stream import Stream
 from geartrain.flow.verbs import check_zone
 from geartrain.graph.operator import Operator
@@ -204,7 +205,12 @@ def aggregate(
     try:
         keys = key_fields(out, key_field, fields)
         Filling(out, list(fields), keys, window)
-        Parts(fields, stream.kind, settler(step))
+        results = Parts(fields, stream.kind, settler(step)).result_types
+        makers = {name: (f"the aggregate {name!r} gives", kind) for name, kind in results.items()}
+        makers |= {
+            name: ("the key is", key_type(keyed_by, stream.kind)) for name, index in keys if index is None
+        }
+        check_fields(out, makers)
     except (FlowError, SchemaError) as error:
         raise stream.mistake(step, str(error)) from None
     operator: Operator = Aggregate(dict(fields), keys)

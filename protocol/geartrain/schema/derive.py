@@ -104,6 +104,11 @@ def value_type(hint: Any) -> Any:
     return without_notes(_without_none(without_notes(hint)[0])[0])[0]
 
 
+def is_optional(hint: Any) -> bool:
+    """Whether a field declared as `hint` may be None."""
+    return _without_none(without_notes(hint)[0])[1]
+
+
 def _without_none(hint: Any) -> tuple[Any, bool]:
     """(the type without `| None`, whether it had that); Any has it."""
     if hint is Any:
