@@ -196,7 +196,7 @@ def test_rows_for_nobody_and_for_a_full_lane_are_given_back_in_every_repetition(
         ("device_full", "device 'd1' does not ack what waits for it, 20 bytes at most"): [50],
         (
             "no_device",
-            "no device 'nobody' is assigned to flow loop: mend what device= says, or assign it",
+            "no device 'nobody' is assigned to the flow: mend what device= says, or assign it",
         ): [51],
     }
     assert again.returned("keyed", 0) == []

@@ -6,10 +6,12 @@ The tables are compared with what plain Python makes of the same files.
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
 
+from geartrain_client.cli import main
 from tests.control.platform_client import client_of
 from tests.proofs.test_platform import gear, kill, until, until_ended
 from tests.supervisor.test_up import pids, platform
@@ -91,3 +93,8 @@ def test_a_source_in_the_cloud_is_read_once_beside_a_fleet_and_without_one(
         known = {symbol: name for _, symbol, name in names}
         assert sorted(rows) == sorted([known.get(symbol, "?"), float(price)] for _, symbol, price in prices)
         assert {one["device"] for one in client.get("/apps/alone")["applied"]} == {"cloud-1"}
+
+    own = f"--device=d1:prices.path={tmp_path / 'prices.csv'}"
+    assert main(["run", "named:flow", f"--set=names.path={file}", own, "--output=out"]) == 0
+    alike = [[row["name"], row["price"]] for row in json.loads(Path("out/all.json").read_text())]
+    assert sorted(alike) == sorted(rows)

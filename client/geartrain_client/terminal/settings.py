@@ -10,8 +10,10 @@ from geartrain.declarations.options import Text
 from geartrain.errors import ConfigError
 
 
-def parse_set(settings: Iterable[str]) -> dict[str, dict[str, Any]]:
+def parse_set(settings: Iterable[str], where: str = "--set ") -> dict[str, dict[str, Any]]:
     """Options by step and name, values as `Text`; raises `ConfigError` for another form or a doubled option.
+
+    where: stands before a setting in the sentence of an error.
 
     >>> parse_set(["quotes.path=a=b.csv"])
     {'quotes': {'path': 'a=b.csv'}}
@@ -21,10 +23,10 @@ def parse_set(settings: Iterable[str]) -> dict[str, dict[str, Any]]:
         target, equals, value = setting.partition("=")
         step, dot, option = target.partition(".")
         if not (equals and dot and step and option):
-            raise ConfigError(f"--set {setting}: write STEP.OPTION=VALUE, such as drawdown.period=month")
+            raise ConfigError(f"{where}{setting}: write STEP.OPTION=VALUE, such as drawdown.period=month")
         options = found.setdefault(step, {})
         if option in options:
-            raise ConfigError(f"--set {setting}: {step}.{option} is set twice; leave one out")
+            raise ConfigError(f"{where}{setting}: {step}.{option} is set twice; leave one out")
         options[option] = Text(value)
     return found
 

@@ -164,18 +164,20 @@ def run_in_process(
     *,
     refused_max: int = 10,
     fetched: Fetched | None = None,
+    fleet: Mapping[str, Graph] | None = None,
 ) -> RunResult:
     """Run `graph` until its sources have ended, or `options` say to stop.
 
     output: a folder for `tables.sqlite`, one JSON file a table (the output contract) and one folder a Parquet
     sink; with None, nothing is kept. The folder is tried before anything is read. fetched: records that stand
-    in the place of the sources. Raises `ConfigError` where the folder cannot be written, `SourceError` when a
+    in the place of the sources; fleet: by device, the flow as that has it, None for one device that has all.
+    Raises `ConfigError` where the folder cannot be written, `SourceError` when a
     source cannot be read, `StepError` and `TableError`.
     """
     how = options or RunOptions()
     with _draft_folder(output) as folder:
         path = folder / "tables.sqlite"
-        result = asyncio.run(_run(graph, folder, how, fetched, keeps=output is not None))
+        result = asyncio.run(_run(graph, folder, how, fetched, fleet, keeps=output is not None))
         result.refused = rows(path, "dead_letters", canonical=True)[:refused_max]
         # Without a log between them no clock passes a record.
         absent = SYSTEM_TABLES[OVERTAKEN].name if fetched is None else ""
@@ -329,14 +331,20 @@ def _naming_step(run: LocalRun | FetchedRun) -> Iterator[None]:
 
 
 async def _run(
-    graph: Graph, folder: Path, how: RunOptions, fetched: Fetched | None, *, keeps: bool
+    graph: Graph,
+    folder: Path,
+    how: RunOptions,
+    fetched: Fetched | None,
+    fleet: Mapping[str, Graph] | None,
+    *,
+    keeps: bool,
 ) -> RunResult:
     tables = SqliteTables(folder / "tables.sqlite")
     try:
         sinks = _Sinks(graph, tables, folder if keeps else None, console=how.console)
         run: LocalRun | FetchedRun
         if fetched is None:
-            run = LocalRun(graph, clock=how.clock, randomness=SystemRandomness())
+            run = LocalRun(graph, clock=how.clock, randomness=SystemRandomness(), fleet=fleet)
         else:
             run = FetchedRun(fetched, graph, how.clock)
         letters = _Letters(run.progress.records_of)

@@ -18,10 +18,12 @@ from rich.console import Console
 from geartrain.adapters.stuck import StuckWatch
 from geartrain.errors import ConfigError
 from geartrain.flow.loading import load_flow
+from geartrain.operators.deal import deal_among
 from geartrain.printable import printable
 from geartrain_client.errors import StoppedError
 from geartrain_client.terminal.screen import ProgressLine, notices, print_json, results, table_of
 from geartrain_cloud.cli.fetched import Fetched
+from geartrain_cloud.cli.fleet import FleetDevice, graphs_of
 from geartrain_cloud.cli.inprocess import (
     Now,
     Place,
@@ -45,7 +47,8 @@ STUCK_TIMES_MAX = 20
 @dataclass(frozen=True, slots=True)
 class RunWishes:
     """What the user asked for; seconds: how long sources that go on by themselves are read, None for ever;
-    fetched: a folder with records that stand in the place of the sources.
+    fetched: a folder with records that stand in the place of the sources; fleet: the devices whose sources
+    are read, by name, empty for one device that has all of them.
     """
 
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -54,6 +57,7 @@ class RunWishes:
     actuate: bool = False
     as_json: bool = False
     fetched: Path | None = None
+    fleet: Mapping[str, FleetDevice] = field(default_factory=dict)
 
 
 def run_flow(flow: str, wishes: RunWishes) -> None:
@@ -63,7 +67,14 @@ def run_flow(flow: str, wishes: RunWishes) -> None:
     ended the run, and any `GeartrainError`.
     """
     graph = load_flow(flow).graph().with_options(wishes.settings)
+    if wishes.fetched is not None and wishes.fleet:
+        raise ConfigError(
+            "--fetched has the records of the app's own devices: leave --device and --fleet away"
+        )
     fetched = None if wishes.fetched is None else Fetched(wishes.fetched)
+    fleet = graphs_of(graph, wishes.fleet) if wishes.fleet else None
+    if fleet is not None:
+        graph = deal_among(graph, wishes.fleet)
     notice, live = notices(), [] if fetched else live_sources(graph)
     if fetched is not None:
         notice.print(printable(fetched.said(graph)), soft_wrap=True)
@@ -86,7 +97,7 @@ def run_flow(flow: str, wishes: RunWishes) -> None:
 
         options = RunOptions(wishes.actuate, not wishes.as_json, stop.going, tell)
         with redirect_stdout(sys.stderr) if wishes.as_json else nullcontext():  # what the flow prints
-            result = run_in_process(graph, wishes.output, options, fetched=fetched)
+            result = run_in_process(graph, wishes.output, options, fetched=fetched, fleet=fleet)
     if wishes.as_json:
         print_json(asdict(result))
     else:
@@ -109,6 +120,8 @@ def watch_flow(given: str, wishes: RunWishes, rows: int) -> None:
             "--watch shows the last records and writes nothing: leave --output, --actuate, --fetched and "
             "--json away"
         )
+    if wishes.fleet:
+        raise ConfigError("--watch reads the sources as one device has them: leave --device and --fleet away")
     options = {
         step: {name: str(one) if isinstance(one, str) else one for name, one in values.items()}
         for step, values in wishes.settings.items()

@@ -27,6 +27,22 @@ run_app = typer.Typer(rich_markup_mode=None)
 def run(
     flow: FlowName,
     settings: Set = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--device",
+            metavar="NAME[:STEP.OPTION=VALUE]",
+            help="Read the sources as this device has them, with an option of its own; may be repeated.",
+        ),
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="NAME:KEY=VALUE", help="A label of a device; may be repeated."),
+    ] = None,
+    fleet: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Devices, their labels and options, as a TOML file."),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Write tables.sqlite, a JSON file a table, and Parquet files here."),
@@ -63,6 +79,10 @@ def run(
     With --watch it writes nothing and goes on until Ctrl-C: whenever a file of the flow changes, or one that
     its sources read to the end, it runs again.
 
+    With --device or --fleet the sources are read on these devices, and those in the cloud once. The tables
+    are those of a platform with these devices: a source that is for some devices is read on these alone, and
+    a record for another device is a dead letter.
+
     The exit code is 3 where too many records became dead letters: 300 and more than 1 %, or all of a source.
 
     \b
@@ -70,15 +90,19 @@ def run(
       gear run my_flow:flow --output results
       gear run . --set readings.path=data/readings.csv
       gear run . --watch
+      gear run my_flow:flow --device station-1:meter.path=a.csv --device station-2:meter.path=b.csv
+      gear run my_flow:flow --fleet stations.toml --output results
       gear run my_flow:flow --for 30s --actuate
       gear run my_flow:flow --fetched heat-monday --output results
       gear run geartrain_examples.stocks.flow:flow --set quotes.path=prices.csv --set drawdown.period=month
     """
     from geartrain_client.flow_folder import flow_of
+    from geartrain_cloud.cli.fleet import parse_fleet
     from geartrain_cloud.cli.run import RunWishes, run_flow, watch_flow
 
     seconds = None if length is None else parse_seconds("--for", length)
-    wishes = RunWishes(parse_set(settings or []), output, seconds, actuate, json, fetched)
+    devices = parse_fleet(device or [], label or [], fleet)
+    wishes = RunWishes(parse_set(settings or []), output, seconds, actuate, json, fetched, devices)
     if watch:
         watch_flow(flow, wishes, rows)
     else:

@@ -19,7 +19,7 @@ from geartrain.declarations.sink import Sink
 from geartrain.errors import USER_ERRORS, WireError
 from geartrain.graph.conform import describe
 from geartrain.graph.graph import GIVEN
-from geartrain.operators.deal import Deal
+from geartrain.operators.deal import Deal, no_device
 from geartrain.ports import Randomness
 from geartrain.records.codes import Code, Refusal, code_of
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
@@ -237,11 +237,7 @@ class OutboxWriter:
     def _why_not(self, device: str, known: frozenset[str], full: frozenset[str]) -> Refusal | None:
         """Why rows cannot go to a device, None where they can."""
         if device not in known:
-            return Refusal(
-                Code.NO_DEVICE,
-                f"no device {device!r} is assigned to flow {self._flow}: mend what device= says, or "
-                "assign it",
-            )
+            return Refusal(Code.NO_DEVICE, no_device(device))
         if device in full:
             return Refusal(
                 Code.DEVICE_FULL,

@@ -25,14 +25,17 @@ one place, gives the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from geartrain.graph.conform import one_by_one
+from geartrain.graph.conform import dead_letter, one_by_one
+from geartrain.graph.graph import Graph, Step
 from geartrain.graph.operator import Plain, Services, StreamProperties, Transform
 from geartrain.records.batch import Batch
+from geartrain.records.codes import Code
 from geartrain.wire.topics import check_name
 
 
@@ -87,3 +90,40 @@ class Deal(Plain, frozen=True):
             return one_by_one(device_of, batch, services)[0]
 
         return run
+
+
+class DealAmong(Deal, frozen=True):
+    """The same among the devices that there are; devices: their names."""
+
+    devices: frozenset[str] = frozenset()
+
+    def open(self, services: Services) -> Transform:
+        """The batch without the records for other devices, which are dead letters."""
+        device_of, devices = self.device_of, self.devices
+
+        def run(batch: Batch) -> Batch:
+            batch, names = one_by_one(device_of, batch, services)
+            for row, name in enumerate(names):
+                if name not in devices:
+                    services.reject(dead_letter(services, batch, row, Code.NO_DEVICE, no_device(name)))
+            return batch.take([row for row, name in enumerate(names) if name in devices])
+
+        return run
+
+
+def no_device(device: str) -> str:
+    """Why a record goes to no device: a sentence."""
+    return f"no device {device!r} is assigned to the flow: mend what device= says, or assign it"
+
+
+def deal_among(graph: Graph, devices: Iterable[str]) -> Graph:
+    """The graph whose records are dealt to these devices alone."""
+    names = frozenset(devices)
+
+    def among(step: Step) -> Step:
+        deal = step.operator
+        if not isinstance(deal, Deal):
+            return step
+        return replace(step, operator=DealAmong(deal.function, deal.field, deal.local, names))
+
+    return replace(graph, steps=tuple(among(step) for step in graph.steps))

@@ -38,7 +38,7 @@ class Progress(msgspec.Struct):
 
 
 class LocalRun:
-    """One run of all steps of a graph over the splits that its sources open for `device`."""
+    """One run of all steps of a graph over the splits that its sources open for one device or several."""
 
     def __init__(
         self,
@@ -49,8 +49,12 @@ class LocalRun:
         positions: Mapping[tuple[str, str], SplitProgress] | None = None,
         clock: Clock | None = None,
         randomness: Randomness | None = None,
+        fleet: Mapping[str, Graph] | None = None,
     ) -> None:
-        """`backend` and `positions`: where a former run got to; `clock` and `randomness`: for tasks that are
+        """fleet: by name of each device, the graph with the sources and options that it has; without it,
+        `device` is the only one, and has the sources of `graph`.
+
+        `backend` and `positions`: where a former run got to; `clock` and `randomness`: for tasks that are
         not replayable, and for sources whose event times are the device's own time. Raises `SourceError` when
         a source cannot open.
         """
@@ -61,7 +65,9 @@ class LocalRun:
         life = "" if randomness is None else randomness.token(ID_BYTES).hex()
         self._sources = [step.id for step in graph.sources()]
         self.progress.records_of = dict.fromkeys(self._sources, 0)
-        self._readers = open_splits(graph, device, clock, life=life)
+        self._readers = list[SplitReader]()
+        for name, own in ({device: graph} if fleet is None else fleet).items():
+            self._readers += open_splits(own, name, clock, life=life)
         for reader in self._readers:
             reader.stand_at(self.progress.positions.get((reader.step, reader.name)))
 
