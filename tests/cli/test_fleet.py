@@ -87,6 +87,14 @@ def test_a_device_lacks_a_source_that_is_for_others_and_a_record_for_none_is_a_d
     assert "no device 'tank-3' is assigned" in letter["reason"]
 
 
+def test_the_event_time_of_a_row_is_in_its_json_where_it_is_asked_for() -> None:
+    found = run("--device=tank-1:levels.path=tank-1.csv", "--label=tank-1:site=north", "--event-times")
+    assert [list(row.items()) for row in found["all"]] == [
+        [("_event_time", "2026-01-01T00:01:00Z"), ("tank", "tank-1"), ("metres", 2.0)],
+        [("_event_time", "2026-01-01T00:00:00Z"), ("tank", "tank-1"), ("metres", 6.5)],
+    ]
+
+
 def test_the_command_line_stands_above_the_file() -> None:
     Path("fleet.toml").write_text(
         '[tank-1]\nlabels = {site = "south"}\n[tank-1.sources.levels]\npath = "none.csv"\n', encoding="utf-8"

@@ -146,11 +146,13 @@ def _nobody(now: Now) -> None:
 class RunOptions:
     """How a flow is run.
 
-    actuate: call the functions of actuators; console: print what console sinks get; going: asked all the
-    time, says whether to go on; tell: told where the run stands, as often; clock: of this process.
+    actuate: call the functions of actuators; times: write the event time of each row into the JSON of its
+    table; console: print what console sinks get; going: asked all the time, says whether to go on; tell: told
+    where the run stands, as often; clock: of this process.
     """
 
     actuate: bool = False
+    times: bool = False
     console: bool = False
     going: Callable[[], bool] = _always
     tell: Callable[[Now], None] = _nobody
@@ -182,7 +184,7 @@ def run_in_process(
         # Without a log between them no clock passes a record.
         absent = SYSTEM_TABLES[OVERTAKEN].name if fetched is None else ""
         names = [name for name in table_names(path) if name != absent]
-        contents = {name: rows(path, name) for name in names}
+        contents = {name: rows(path, name, timed=how.times) for name in names}
         result.rows = {name: len(contents[name]) for name in names}
         if output is not None and (result.ended or live_sources(graph)):
             _put_in_place(folder, output, contents, result)

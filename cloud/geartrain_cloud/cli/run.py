@@ -48,7 +48,8 @@ STUCK_TIMES_MAX = 20
 class RunWishes:
     """What the user asked for; seconds: how long sources that go on by themselves are read, None for ever;
     fetched: a folder with records that stand in the place of the sources; fleet: the devices whose sources
-    are read, by name, empty for one device that has all of them.
+    are read, by name, empty for one device that has all of them; times: the event time of each row is to be
+    in the JSON of its table.
     """
 
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -58,6 +59,7 @@ class RunWishes:
     as_json: bool = False
     fetched: Path | None = None
     fleet: Mapping[str, FleetDevice] = field(default_factory=dict)
+    times: bool = False
 
 
 def run_flow(flow: str, wishes: RunWishes) -> None:
@@ -95,7 +97,9 @@ def run_flow(flow: str, wishes: RunWishes) -> None:
                 lambda: f"read {now.read:,} records, wrote {now.written:,} rows, dead letters {now.letters:,}"
             )
 
-        options = RunOptions(wishes.actuate, not wishes.as_json, stop.going, tell)
+        options = RunOptions(
+            wishes.actuate, wishes.times, console=not wishes.as_json, going=stop.going, tell=tell
+        )
         with redirect_stdout(sys.stderr) if wishes.as_json else nullcontext():  # what the flow prints
             result = run_in_process(graph, wishes.output, options, fetched=fetched, fleet=fleet)
     if wishes.as_json:

@@ -47,6 +47,10 @@ def run(
         Path | None,
         typer.Option(metavar="DIR", help="Write tables.sqlite, a JSON file a table, and Parquet files here."),
     ] = None,
+    times: Annotated[
+        bool,
+        typer.Option("--event-times", help="Write the event time of each row into the JSON files, too."),
+    ] = False,
     length: Annotated[
         str | None,
         typer.Option("--for", metavar="TIME", help="Stop reading after this time, such as 30s, 5m or 2h."),
@@ -102,7 +106,7 @@ def run(
 
     seconds = None if length is None else parse_seconds("--for", length)
     devices = parse_fleet(device or [], label or [], fleet)
-    wishes = RunWishes(parse_set(settings or []), output, seconds, actuate, json, fetched, devices)
+    wishes = RunWishes(parse_set(settings or []), output, seconds, actuate, json, fetched, devices, times)
     if watch:
         watch_flow(flow, wishes, rows)
     else:

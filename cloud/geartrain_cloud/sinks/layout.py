@@ -22,7 +22,8 @@ from geartrain.graph.graph import DEAD_LETTERS, LATE, OVERTAKEN
 from geartrain.records.letters import Letter
 from geartrain.schema import ColumnBatch, Field, FieldType, Schema, derive
 
-ORDER_COLUMNS = ("_event_time", "_origin_name", "_origin_number", "_origin_path")
+EVENT_TIME = "_event_time"
+ORDER_COLUMNS = (EVENT_TIME, "_origin_name", "_origin_number", "_origin_path")
 """Hidden columns of every table: the record's place in canonical order."""
 
 COLUMNS_MAX = 2_000 - len(ORDER_COLUMNS)

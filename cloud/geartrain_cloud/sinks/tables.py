@@ -23,7 +23,7 @@ from geartrain.adapters.files import write_private
 from geartrain.adapters.sqlite import open_to_read, translated
 from geartrain.records.event_time import format_time, from_datetime
 from geartrain.schema import Field, FieldType, Schema
-from geartrain_cloud.sinks.layout import ORDER_COLUMNS, TableError, quoted
+from geartrain_cloud.sinks.layout import EVENT_TIME, ORDER_COLUMNS, TableError, quoted
 
 _BUSY_S = 30.0
 
@@ -35,13 +35,19 @@ def table_names(path: str | Path) -> list[str]:
 
 
 def rows(
-    path: str | Path, table: str, where: Mapping[str, Any] | None = None, *, canonical: bool = False
+    path: str | Path,
+    table: str,
+    where: Mapping[str, Any] | None = None,
+    *,
+    canonical: bool = False,
+    timed: bool = False,
 ) -> list[dict[str, Any]]:
     """The rows of `table` as JSON values, one dictionary a row, fields in the order of their declaration.
 
     They are sorted by their fields in that order (None first, strings by code point), then by their place in
     canonical order. With `canonical` they are sorted by their place alone, the order that a keyed step saw.
-    where: only rows whose columns equal these values.
+    where: only rows whose columns equal these values. With `timed` the event time of each row stands before
+    its fields, as `_event_time`.
 
     A time is `YYYY-MM-DDTHH:MM:SS[.ffffff]Z`, bytes are hexadecimal, a Decimal is its digits as text, and an
     enum its member's name. A float that JSON cannot hold (NaN, infinite) is None.
@@ -50,15 +56,15 @@ def rows(
     """
     with closing(_open(path)) as db:
         schema, _ = _declared(db, path, table)
-        names = [f.name for f in schema.fields]
+        names, times = [f.name for f in schema.fields], [EVENT_TIME] if timed else []
         if unknown := sorted(set(where or {}) - set(names)):
             raise TableError(f"table {table!r} has no field {unknown[0]!r}; its fields: {', '.join(names)}")
         chosen = f"WHERE {' AND '.join(f'{quoted(n)} IS ?' for n in where)} " if where else ""
-        statement = f"SELECT {_list(names)} FROM {quoted(table)} {chosen}"  # noqa: S608
+        statement = f"SELECT {_list([*times, *names])} FROM {quoted(table)} {chosen}"  # noqa: S608
         statement += f"ORDER BY {_list(ORDER_COLUMNS if canonical else (*names, *ORDER_COLUMNS))}"
         held = _fetch(db, path, statement, tuple((where or {}).values()))
     readers = [(f.name, value_reader(f)) for f in schema.fields]
-    return [_as_json(readers, row) for row in held]
+    return [_as_json([*((name, format_time) for name in times), *readers], row) for row in held]
 
 
 def page(path: str | Path, table: str, skip: int, count_max: int) -> list[dict[str, Any]]:
