@@ -16,6 +16,7 @@ import pytest
 
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.revision import Revision
+from geartrain_client.terminal.screen import REPORT_WIDTH
 from tests.client import fake_platform as fake
 from tests.client.fake_platform import FakePlatform
 from tests.client.talking import HOSTILE, SHOWN, Capture, add, gear
@@ -450,6 +451,22 @@ def test_an_update_is_shown_before_it_is_made(flow: str, platform: FakePlatform,
     said = gear(capsys, "update", "heat", flow, "--dry-run", code=2)[1].splitlines()[-1]
     assert said == "gear: heat.3 would not go over: step a cannot keep its state; step b neither"
     assert json.loads(gear(capsys, "rollback", "heat", "--dry-run", "--json", code=2)[0])["number"] == 2
+
+
+def test_an_update_is_shown_in_lines_that_a_screen_holds(
+    flow: str, platform: FakePlatform, capsys: Capture
+) -> None:
+    add(platform)
+    says = [f"its option limit_{number} was {number}, is now {number + 1}" for number in range(20)]
+    alarms = {"step": "alarms", "what": "replaced", "says": says, "state": "kept"}
+    code = [f"file flows/part_{number}.py has changed" for number in range(20)]
+    change = CHANGE | {"steps": [alarms], "code": code}
+    platform.change = {"number": 2, "change": change, "refusals": []}
+    out, err = gear(capsys, "update", "heat", flow, "--dry-run")
+    assert max(map(len, [*out.splitlines(), *err.splitlines()])) <= REPORT_WIDTH
+    said = " ".join(out.replace("│", " ").split()), " ".join(err.split())
+    assert all(name in said[1] for name in code)
+    assert "limit_19" in said[0]
 
 
 def test_an_update_waits_until_its_revision_is_in_force(

@@ -8,6 +8,7 @@ changes nothing.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,7 @@ from geartrain_client.errors import RefusedError
 from geartrain_client.flow_folder import flow_of
 from geartrain_client.rest.answers import AppInfo, answer_as
 from geartrain_client.rest.platform import SUBMIT_TIMEOUT_S, Platform, items_of, segment
-from geartrain_client.terminal.screen import notices, print_json, results, table_of
+from geartrain_client.terminal.screen import print_json, reports, results, table_of
 from geartrain_client.terminal.settings import parse_seconds
 
 DEVICES_SHOWN = 3
@@ -202,20 +203,20 @@ def _change(platform: Platform, name: str, verb: str, body: dict[str, Any], wish
 
 def _show(made: _Updated, *, drain: bool) -> None:
     """Print what becomes of steps, tables and files, where something does."""
-    change = made.change
+    change, report = made.change, reports()
     if any(one.what != "same" or one.state == "dropped" for one in change.steps):
         lines = [_line(one, made.state, drain=drain) for one in change.steps]
-        results().print(table_of("", ["step", "change", "state", "how much", "what differs"], lines))
+        report.print(table_of("", ["step", "change", "state", "how much", "what differs"], lines))
     for table in change.tables:
-        results().print(printable("; ".join([f"table {table.table}: {_TABLES[table.what]}", *table.says])))
+        report.print(printable("; ".join([f"table {table.table}: {_TABLES[table.what]}", *table.says])))
     for channel, says in change.upgrades.items():
         until = f"rows that {_named(made.devices)} send until they have gone over are upgraded"
-        results().print(printable(f"channel {channel}: {says}; {until}"), soft_wrap=True)
+        report.print(printable(f"channel {channel}: {says}; {until}"))
     for channel, says in change.letters.items():
         until = f"records that {_named(made.devices)} send until they have gone over become dead letters"
-        results().print(printable(f"channel {channel}: {says}; {until}"), soft_wrap=True)
+        report.print(printable(f"channel {channel}: {says}; {until}"))
     if change.code:
-        notices().print(printable(f"code: {'; '.join(change.code)}"), soft_wrap=True)
+        reports(sys.stderr).print(printable(f"code: {'; '.join(change.code)}"))
 
 
 _TABLES = {
@@ -246,7 +247,7 @@ def _tell(made: _Updated, answer: Any, wishes: ChangeWishes) -> None:
     if made.refusals:
         raise RefusedError(f"{made.instance} would not go over: {'; '.join(made.refusals)}")
     if not wishes.as_json:
-        results().print(printable(f"nothing was changed; {_would(made)}"), soft_wrap=True)
+        reports().print(printable(f"nothing was changed; {_would(made)}"))
 
 
 def _would(made: _Updated) -> str:

@@ -25,6 +25,8 @@ FIRST_S = 2.0
 PLAIN_INTERVAL_S = 5.0
 LIVE_INTERVAL_S = 0.2
 WIDTH_ELSEWHERE = 400
+REPORT_WIDTH = 100
+"""Columns of a report where there is no terminal."""
 
 
 def results() -> Console:
@@ -37,9 +39,16 @@ def notices() -> Console:
     return _console(sys.stderr)
 
 
-def _console(file: TextIO) -> Console:
-    # Beside a terminal nothing is folded to a width: each line stays one line.
-    width = None if file.isatty() else WIDTH_ELSEWHERE
+def reports(file: TextIO | None = None) -> Console:
+    """Where a report goes that people read and programs do not: it is folded to the terminal's width, or to
+    100 columns where there is none. file: stdout where it is not given.
+    """
+    return _console(file or sys.stdout, REPORT_WIDTH)
+
+
+def _console(file: TextIO, width_elsewhere: int = WIDTH_ELSEWHERE) -> Console:
+    # Beside a terminal no result is folded to a width: each line stays one line.
+    width = None if file.isatty() else width_elsewhere
     return Console(file=file, markup=False, highlight=False, emoji=False, width=width)
 
 
