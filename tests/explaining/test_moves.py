@@ -64,7 +64,7 @@ def test_a_row_is_explained_by_records_that_make_it_again_with_the_state_that_mo
                 trace = Tracer(logged).trace(stream, row.order)
                 held = HeldRow(sink, row_of(plan, stream, row.value), row.order, 1)
                 assert trace.whole
-                assert made_again(logged, trace.found, held) == held.row, (case, trace.made, trace.notes)
+                assert made_again(logged, trace, held) == held.row, (case, trace.made, trace.notes)
                 seen["noted" if trace.notes else "without a note"] += 1
                 if not trace.notes and is_of_sources(plan, trace):
                     check_by_reference(case, trace, sink, row)

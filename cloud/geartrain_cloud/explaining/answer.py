@@ -131,7 +131,7 @@ def _checked(logged: LoggedFlow, trace: Trace, held: HeldRow) -> dict[str, Any]:
     if not trace.whole:
         return {"reproduced": None, "why": "more records had a part than are followed"}
     try:
-        again = made_again(logged, trace.found, held)
+        again = made_again(logged, trace, held)
     except GeartrainError as error:
         return {"reproduced": False, "why": " ".join(str(error).split())}
     if again is None:

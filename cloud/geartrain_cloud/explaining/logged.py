@@ -7,7 +7,7 @@ records. Rows that retention has removed are noted by channel, not passed over i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ from geartrain.graph.operator import Services
 from geartrain.planning import Plan
 from geartrain.planning.properties import derive_properties
 from geartrain.records.batch import Batch, DeadLetter
+from geartrain.runtime.fragment import Fragment
 from geartrain.schema import ColumnBatch, Schema
 from geartrain.state.claims import HAS
 from geartrain.state.keyed import DictBackend, KeyedState
@@ -219,9 +220,9 @@ class LoggedFlow:
             CLAIMS,
         }
 
-    def opened(self, steps: Collection[str]) -> Followed:
-        """Some of the cloud's steps, ready to be fed."""
-        return Followed(self.plan, steps, SystemClock())
+    def opened(self, steps: Collection[str], open_fragment: Callable[..., Fragment] = Fragment) -> Followed:
+        """Some of the cloud's steps, ready to be fed; open_fragment: as of `Followed`."""
+        return Followed(self.plan, steps, SystemClock(), open_fragment)
 
     def feed(self, steps: Followed, found: LoggedRows) -> None:
         """Feed rows to steps, without those that the clock had passed when they came; or tell them of state

@@ -63,11 +63,13 @@ class Made:
 
 @dataclass
 class Trace:
-    """What was found. made: by step, the last step first; found: rows of the log, in its order; counts: by
-    channel, how many had a part; whole: whether `found` has all of them; notes: what it does not know.
+    """What was found. made: by step, the last step first; places: by step with state, those of its results
+    that had a part; found: rows of the log, in its order; counts: by channel, how many had a part; whole:
+    whether `found` has all of them; notes: what it does not know.
     """
 
     made: list[Made] = field(default_factory=list)
+    places: dict[str, set[Place]] = field(default_factory=dict)
     found: list[LoggedRows] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     whole: bool = True
@@ -100,6 +102,8 @@ class Tracer:
         for step in reversed(self._graph.steps):
             wanted = self._wanted.pop(step.id, None) if step.id in steps else None
             if wanted:
+                if step.operator.stateful:
+                    self._trace.places.setdefault(step.id, set()).update(wanted)
                 self._above(step, wanted)
         for entry, places in self._wanted.items():
             self._sought.setdefault(self._logged.channel_of(entry), set()).update(places)

@@ -7,7 +7,7 @@ as in the shards of a query. So a record that a device has made is not made here
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from geartrain.adapters.system import SystemRandomness
@@ -31,9 +31,18 @@ from geartrain_cloud.spark.stages import Stage
 class Followed:
     """Some of the cloud's steps of a plan, all of their state in one place."""
 
-    def __init__(self, plan: Plan, steps: Collection[str], clock: Clock) -> None:
-        """clock: for tasks that say they are not replayable."""
+    def __init__(
+        self,
+        plan: Plan,
+        steps: Collection[str],
+        clock: Clock,
+        open_fragment: Callable[..., Fragment] = Fragment,
+    ) -> None:
+        """clock: for tasks that say they are not replayable; open_fragment: makes the fragment, from what
+        `Fragment` takes.
+        """
         self._plan, self.steps, self._clock = plan, frozenset(steps), clock
+        self._open_fragment = open_fragment
         self._stage = Stage(1, plan.graph, self.steps)
         self._entries = {channel.id: channel.entry for channel in plan.channels}
         self._fields = {channel.id: RowCodec(channel.kind).schema.fields for channel in plan.channels}
@@ -121,7 +130,9 @@ class Followed:
 
     def _opened(self) -> Fragment:
         chance = SystemRandomness()
-        return Fragment(self._plan.graph, self.steps, self._saved, clock=self._clock, randomness=chance)
+        return self._open_fragment(
+            self._plan.graph, self.steps, self._saved, clock=self._clock, randomness=chance
+        )
 
     def _keep(self) -> None:
         self._saved.save(self._fragment.changes())
