@@ -101,6 +101,10 @@ class JsonFields:
             raise SourceError(f"{where}: {error}") from None
         self._is_record = is_record_type(kind)
         self._defaults = defaults_of(kind) if self._is_record else set()
+        first = [path[0] for _, path, _ in self._fields]
+        self._needs_object = not self._time_path and all(
+            isinstance(step, str) and not step.startswith("$") for step in first
+        )
         self._typed = self._typed_reader()
 
     def _typed_reader(self) -> TypedReader | None:
@@ -128,6 +132,11 @@ class JsonFields:
         document = decode_document(raw, takes_nan=self.takes_nan)
         if typed is not None:
             typed.learn(document)
+        if self._needs_object and not isinstance(
+            document, dict
+        ):  # else a record of None, where fields may be None
+            name, path, _ = self._fields[0]
+            raise self._missing(document, name, path)
         if topic is not None:
             levels = {"$topic": topic.split("/")}
             document = document | levels if isinstance(document, dict) else {"$value": document} | levels

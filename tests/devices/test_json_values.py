@@ -325,3 +325,12 @@ def test_the_elements_of_an_answer_keep_their_numbers_as_they_are_written() -> N
     assert math.copysign(1, second.level) == -1
     assert math.isnan(third.level)
     assert _records(answer, ("all",)) == [answer], "without the option the answer is one dead letter"
+
+
+@pytest.mark.parametrize("document", ["93", "true", "null", '"text"', "[1]", "[]"])
+def test_what_is_no_object_is_no_record_of_which_each_field_may_be_null(document: str) -> None:
+    code, why = reason(document)
+    assert code == "missing_value"
+    assert why.startswith("it is "), why
+    assert "must be an object with amount" in why, why
+    assert read("{}") == Everything()

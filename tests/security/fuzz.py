@@ -1,8 +1,9 @@
 """Good bytes spoiled and thrown at what reads bytes of others: `python -m tests.security.fuzz COUNT`.
 
 Its readers: the decoders of the wire, what a sensor publishes, syslog and its headers, texts, files of CSV
-and JSON lines, log files, serial lines, a spool that is opened, publishes that ingest takes, requests to
-pages and to the device listener, and what apps that share a sensor say. Guarantees: input `n` of a reader is
+and JSON lines, log files, serial lines, values of JSON, payloads, times, registers, answers of HTTP, a spool
+that is opened, publishes that ingest takes, requests to pages and to the device listener, and what apps that
+share a sensor say. Guarantees: input `n` of a reader is
 the same in every run, but for what it says of the state that ingest was in. A reader passes if nothing but
 its own errors came out, if no byte of what it cuts up is missing, and if memory did not grow by more than
 64 MiB from when it was warm.
@@ -37,6 +38,7 @@ from tests.security.fuzz_ingest import publishes
 from tests.security.fuzz_page import requests
 from tests.security.fuzz_sharing import sharing
 from tests.security.fuzz_spool import spool
+from tests.security.fuzz_values import answers, json_values, payloads, registers, times
 from tests.security.measured import Memory, Outcome, fast_folder
 from tests.security.spoil import inputs, spoiled, structured
 from tests.wire import golden_batches as golden
@@ -273,6 +275,11 @@ READERS: dict[str, Callable[[range], Outcome]] = {
     "texts": texts,
     "csv_files": csv_files,
     "json_files": json_files,
+    "json_values": json_values,
+    "payloads": payloads,
+    "times": times,
+    "registers": registers,
+    "answers": answers,
     "spool": spool,
     "publishes": publishes,
     "requests": requests,
