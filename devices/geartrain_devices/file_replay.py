@@ -13,12 +13,14 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
 from geartrain.declarations.options import Count, FilePath
 from geartrain.errors import SourceError
+from geartrain.records.event_time import parse_time
 from geartrain.source import Batch, Reject, Source
 from geartrain_devices.external_sort import Entry, SortedRows
 from geartrain_devices.no_record import NOT_A_RECORD
@@ -108,6 +110,8 @@ class FileReplay(Source[T]):
     Args:
         path: the file, gzip if it ends in `.gz`.
         speed: event seconds for each second of the clock, or `"max"`.
+        wait_from: rows from this time on, such as `2026-01-01T12:00:00Z`, wait for the file `wait_for`.
+        wait_for: the file that lets them go, once it is there, whatever is in it.
         as_recorded: replay the rows in the order of the file, not of their times.
         out_of_orderness_ms: how far the time of a row may then lie below the highest before it and not be
             late.
@@ -120,6 +124,8 @@ class FileReplay(Source[T]):
 
     path: FilePath = ""
     speed: str | float = "max"
+    wait_from: str = ""
+    wait_for: FilePath = ""
     as_recorded: bool = False
     out_of_orderness_ms: Count = 0
     since_1970: bool = False
@@ -137,10 +143,22 @@ class FileReplay(Source[T]):
         """The one split of a device; raises `SourceError` for an option that cannot be."""
         if self.out_of_orderness_ms < 0:
             raise SourceError(f"source {step}: out_of_orderness_ms = {self.out_of_orderness_ms} is negative")
+        if bool(self.wait_from) is not bool(self.wait_for):
+            raise SourceError(
+                f"source {step}: wait_from = {self.wait_from!r}, but wait_for = {self.wait_for!r}: set both, "
+                "or neither"
+            )
         split = ReplaySplit(f"source {step}", device, rows, speed_of(step, self.speed), self.monotonic_s)
         split.as_recorded = self.as_recorded
+        split.halt = None if not self.wait_for else (self._moment(step), Path(self.wait_for))
         split.out_of_orderness_us = self.out_of_orderness_ms * 1_000 if self.as_recorded else 0
         return split
+
+    def _moment(self, step: str) -> int:
+        try:
+            return parse_time(self.wait_from)
+        except ValueError as error:
+            raise SourceError(f"source {step}: wait_from = {self.wait_from!r}: {error}") from None
 
     def check_path(self, step: str) -> None:
         """Raise `SourceError` where no file is named."""
@@ -153,6 +171,8 @@ class ReplaySplit:
 
     out_of_orderness_us = 0
     as_recorded = False
+    halt: tuple[int, Path] | None = None
+    """From this time on rows wait until the file is there, microseconds."""
 
     def __init__(
         self, source: str, name: str, rows: RowReader, speed: float, monotonic_s: Callable[[], float]
@@ -238,6 +258,10 @@ class ReplaySplit:
 
     def _due(self, entry: Entry) -> bool:
         problem, time_us, *_ = entry.content
+        if self.halt is not None and time_us is not None and time_us >= self.halt[0]:
+            if not self.halt[1].exists():
+                return False
+            self.halt = self._anchor = None  # the pace begins again here
         if self._speed == math.inf or problem:
             return True
         now_s = self._monotonic_s()

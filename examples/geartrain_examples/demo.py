@@ -41,7 +41,9 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
     inputs: the path of each file that is read, by the name of its option; parts: what each device has;
     steps: the options of the steps; devices: the options of the sources on each device; whole: the same for
-    a device that has everything; paced: the sources that `--speed` slows down; said: sentences for the user.
+    a device that has everything; paced: the sources that `--speed` slows down, file replays; waits_from: the
+    time from which on their rows wait for the step that moves with `--throttle`, "" for none; said: sentences
+    for the user.
     """
 
     inputs: Mapping[str, str]
@@ -50,6 +52,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     devices: Mapping[str, Settings]
     whole: Settings
     paced: Sequence[str] = ()
+    waits_from: str = ""
     said: Sequence[str] = ()
 
 
@@ -60,6 +63,7 @@ def set_up(
     sources: SourcesOf,
     *,
     paced: Sequence[str] = (),
+    waits_from: str = "",
     said: Sequence[str] = (),
 ) -> Setup:
     """The demo with its parts dealt to devices as `parts` says."""
@@ -70,6 +74,7 @@ def set_up(
         devices={device: sources(mine, index == 0) for index, (device, mine) in enumerate(parts.items())},
         whole=sources([], True),
         paced=paced,
+        waits_from=waits_from,
         said=said,
     )
 

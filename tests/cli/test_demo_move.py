@@ -47,6 +47,14 @@ def test_rates_are_before_the_move_and_once_all_devices_run_the_step() -> None:
     assert meter_of(looks[:1]).before is None
 
 
+def test_an_input_that_waits_for_the_move_leaves_the_rate_of_before_as_it_was() -> None:
+    came = [(Look(second, 400 * second, 100 * second, 0, 0, 2), False) for second in range(10)]
+    waits = [(Look(10 + second, 3_600, 900, 0, 0, 2), False) for second in range(200)]
+    assert meter_of([*came, *waits]).before == meter_of(came).before == Rate(400.0, 100.0)
+    moved = [(Look(210, 3_600, 900, 0, 2, 0), True), (Look(212, 3_800, 1_900, 0, 2, 0), True)]
+    assert meter_of([*came, *waits, *moved]).after == Rate(100.0, 500.0), "all that waited comes at once"
+
+
 @pytest.mark.parametrize(
     ("throttle", "cut", "said"),
     [

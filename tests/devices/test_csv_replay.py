@@ -238,6 +238,8 @@ def test_a_gzip_file_cut_short_is_an_error_of_the_file(tmp_path: Path) -> None:
         ({"partition_column": "city", "select": ["A"]}, "has no column 'city'"),
         ({"speed": "fast"}, "speed = 'fast' must be a number above 0"),
         ({"speed": 0.0}, "speed = 0.0 must be a number above 0"),
+        ({"wait_from": "2020-01-01"}, "wait_from = '2020-01-01', but wait_for = '': set both"),
+        ({"wait_from": "noon", "wait_for": "f"}, "wait_from = 'noon': "),
     ],
 )
 def test_an_option_that_cannot_be_used_is_one_sentence(
@@ -269,6 +271,25 @@ def test_speed_holds_rows_back_until_they_are_due(tmp_path: Path) -> None:
         return seen
 
     assert asyncio.run(steps()) == [(1, 1, False), (0, 0, False), (1, 0, False), (0, 0, False), (1, 0, True)]
+
+
+def test_rows_from_a_time_on_wait_for_a_file(tmp_path: Path) -> None:
+    rows = "A,2020-01-01,1\nA,2020-01-02,2\nA,2020-01-03,3\nA,bad,4\n"
+    moved = tmp_path / "moved"
+    source = prices(tmp_path, rows, wait_from="2020-01-02", wait_for=str(moved))
+    split = open_split(source)
+
+    async def read(position: int) -> tuple[list[float], int, bool]:
+        found = await split.read(position, 100)
+        return [value.price for value in found.values], len(found.rejects), found.ended
+
+    assert asyncio.run(read(0)) == ([1], 1, False)
+    assert asyncio.run(read(2)) == ([], 0, False)
+    moved.touch()
+    assert asyncio.run(read(2)) == ([2, 3], 0, True)
+    moved.unlink()  # what was let go stays so, and a restart behind it waits again
+    assert asyncio.run(read(3)) == ([3], 0, True)
+    assert asyncio.run(open_split(source).read(3, 100)).values == []
 
 
 class Derived(CsvReplay[Price]):

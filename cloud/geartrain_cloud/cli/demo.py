@@ -38,7 +38,7 @@ from geartrain_cloud.cli.demo_folder import (
     check_revision,
     check_same,
 )
-from geartrain_cloud.cli.demo_move import StepMove
+from geartrain_cloud.cli.demo_move import StepMove, moved_file
 from geartrain_cloud.cli.demo_page import free_port, page_spec, show_page
 from geartrain_cloud.cli.demo_run import DemoRun, write_platform
 from geartrain_cloud.cli.demos import Demo, DemoApp, app_of, begun_options, files_of, load_demo, set_up
@@ -240,7 +240,9 @@ class _Run:
         options, setup, happened = self.options, self.manifest.setup, list[str]()
         throttle = self.manifest.throttle
         speed = options.speed or (self.demo.throttled_speed if throttle else "max")
-        paced = dict.fromkeys(setup.paced, speed)
+        waits = {"wait_from": setup.waits_from, "wait_for": str(moved_file(self.places))}
+        pace = {"speed": speed, **(waits if throttle and setup.waits_from else {})}
+        paced = dict.fromkeys(setup.paced, pace)
         write_platform(self.places, app, paced, options.broker, options.certs, options.master, throttle)
         move = StepMove(app, self.demo.moves, throttle, self.places, happened.append) if throttle else None
         beside = []

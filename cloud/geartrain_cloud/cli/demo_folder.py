@@ -52,7 +52,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     inputs: the path of each file that it reads, by the name of its option; parts: what each device has, for
     people; steps: the options of the steps; devices: the options of the sources on each device; whole: the
     same for one device that has everything, for measuring; paced: the sources that `--speed` slows down;
-    said: sentences for the user.
+    waits_from: the time from which on these wait for the step that moves, "" for none; said: sentences for
+    the user.
     """
 
     inputs: dict[str, str]
@@ -61,6 +62,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     devices: dict[str, dict[str, dict[str, Any]]]
     whole: dict[str, dict[str, Any]]
     paced: list[str] = []
+    waits_from: str = ""
     said: list[str] = []
 
 

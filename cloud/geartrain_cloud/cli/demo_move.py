@@ -7,9 +7,12 @@ move.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+from geartrain.adapters.files import write_private
 from geartrain_client.errors import FailedError, RefusedError
 from geartrain_client.rest.platform import SUBMIT_TIMEOUT_S, Platform, segment
 from geartrain_cloud.cli.demos import DemoApp
@@ -29,6 +32,8 @@ CLAIM_MS = 600_000
 """How long a device waits for the step's state: one that gave up would not run the step before the end."""
 DURABILITY = "1s"
 """A device commits so seldom: smaller batches cost more bytes a record, the more of them the link carries."""
+GIVEN_UP_S = 1.1 * CLAIM_MS / 1_000
+"""So long after the step was told to move the input goes on in any case: no device takes it any more."""
 BEHIND_S_MAX = 0.4 * CLAIM_MS / 1_000
 """The step moves when Spark takes no longer for what is in the log, for the state comes down behind that."""
 CONFLICT = 409
@@ -54,6 +59,11 @@ def throttled(bytes_per_s: int) -> dict[str, dict[str, int | str]]:
     }
 
 
+def moved_file(places: PlatformPlaces) -> Path:
+    """The file for which the second half of the input waits."""
+    return places.folder / "moved"
+
+
 class StepMove:
     """The move of one step in a run; called in each of its turns."""
 
@@ -65,6 +75,7 @@ class StepMove:
         self._bytes_per_s, self._meter = bytes_per_s, LinkMeter()
         self._began: tuple[float, int] | None = None
         self._said_s = 0.0
+        self._asked_s = math.inf
         self._has_spark, self._is_asked, self._has_moved = False, False, False
         self.planned = NOBODY, step
         """A cut with which the app is submitted: so the data centre can take the step's rows from devices."""
@@ -96,9 +107,12 @@ class StepMove:
             self._tell(look, hops)
         if self._is_asked and not self._has_moved and look.has_moved:
             self._has_moved = True
+            self._let_go()
             self._say(f"step {self._step} runs on the devices, with what the data centre kept of it")
         if runs and not self._is_asked and self._is_time(hops, now_s):
             self._ask(platform, now_s)
+        if self._is_asked and now_s - self._asked_s > GIVEN_UP_S:
+            self._let_go()
         if now_s - self._reported_s >= REPORT_S and look.read:
             self._reported_s = now_s
             devices = [_device(name, one, self._step) for name, one in said.items()]
@@ -122,10 +136,16 @@ class StepMove:
                 raise
             if error.code != UNCHANGED:
                 return  # another change is under way: the next turn asks again
-        self._is_asked = True
+        self._is_asked, self._asked_s = True, now_s
         self._report.asked(now_s)
         command = f"gear move {self._app.name} {self._step} --to edge"
         self._say(f"step {self._step} is told to move to the devices: {command}")
+
+    def _let_go(self) -> None:
+        """Let the input go on, which waits for the step: a slow machine would else read all of it before."""
+        path = moved_file(self._places)
+        if not path.exists():
+            write_private(path, "")
 
     def _in_cloud(self) -> Any:
         """What the data centre keeps of the step, None where Spark does not say."""

@@ -39,7 +39,7 @@ Show = Callable[[Hops], None]
 def write_platform(
     places: PlatformPlaces,
     app: DemoApp,
-    paced: Mapping[str, str],
+    paced: Mapping[str, Mapping[str, str]],
     broker: str,
     certs: Path | None,
     master: str,
@@ -47,8 +47,8 @@ def write_platform(
 ) -> None:
     """Write the configuration of the demo's platform; raises `SupervisorError`.
 
-    paced: the speed of each source that is slowed down, in event seconds per second, or `max`; throttle: of
-    each device's link, bytes a second, 0 for none.
+    paced: how each source is slowed down, its options; throttle: of each device's link, bytes a second, 0 for
+    none.
     """
     content = {
         "broker": broker,
@@ -56,7 +56,7 @@ def write_platform(
         "spark": {"master": master},
         "local": {
             **(throttled(throttle) if throttle else {}),
-            "apps": {app.name: {"sources": {source: {"speed": speed} for source, speed in paced.items()}}},
+            "apps": {app.name: {"sources": paced}},
         },
     }
     path = places.folder / CONFIG_FILE

@@ -67,6 +67,8 @@ class LinkMeter:
         self._recent = deque[Look]()
         self._first: Look | None = None
         self._before = deque[Look]()
+        self._moved: Look | None = None
+        """The last look by which the step had moved: an input that waited for it may come at once then."""
         self._first_after: Look | None = None
         self._last_after: Look | None = None
         self._last: Look | None = None
@@ -81,16 +83,18 @@ class LinkMeter:
             self._recent.popleft()
         if is_news and self._last is not None and self._last.read and self._first is None:
             self._first = look  # what was read first may have waited until ingest answered
-        if not asked and self.has_begun:
+        if not asked and self.has_begun and is_news:  # the input may stand still until the step moves
             self._before.append(look)
             while look.at_s - self._before[0].at_s > SIDE_S:
                 self._before.popleft()
         elif asked and look.has_moved and is_news and (self._first_after or self._flows_again()):
-            self._first_after = self._first_after or look
+            self._first_after = self._first_after or self._moved or look
             if look.at_s - self._first_after.at_s <= SIDE_S:
                 self._last_after = look
         if is_news:  # what comes behind the last record is no rate
             self._last = look
+        if look.has_moved:
+            self._moved = look
 
     def _flows_again(self) -> bool:
         """Whether sources are past the start of a process, in which they find their places."""
@@ -109,7 +113,7 @@ class LinkMeter:
 
     @property
     def before(self) -> Rate | None:
-        """Over the last `SIDE_S` before the step was told to move."""
+        """Over the last `SIDE_S` in which records came before the step was told to move."""
         return _rate(self._before[0], self._before[-1]) if self._before else None
 
     @property

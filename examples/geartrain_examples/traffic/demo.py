@@ -193,7 +193,10 @@ class TrafficDemo:
             }
 
         paced = [name for name in inputs if name != "checkpoints"]
-        return set_up(inputs, deal(streets, devices), _steps(options, end), sources, paced=paced, said=said)
+        parts, waits_from = deal(streets, devices), _middle(options.start, end)
+        return set_up(
+            inputs, parts, _steps(options, end), sources, paced=paced, waits_from=waits_from, said=said
+        )
 
     def page(self, plan: Plan, drawing: str, options: TrafficOptions) -> TrafficPage:
         """Its page, with the flow and its cut."""
@@ -299,6 +302,11 @@ def _set_up_live(checkpoints: Path, options: TrafficOptions, devices: int) -> Se
 
     parts = deal(streets_of(checkpoints), devices)
     return set_up({"checkpoints": checkpoints}, parts, _steps(options, ""), sources)
+
+
+def _middle(start: str, end: str) -> str:
+    """The time amid the input, "" for one without any."""
+    return format_time((parse_time(start) + parse_time(end)) // 2) if end else ""
 
 
 def _steps(options: TrafficOptions, end: str) -> Settings:
