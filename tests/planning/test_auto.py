@@ -6,18 +6,33 @@ import asyncio
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from geartrain import Flow, Record, Table
+from geartrain import (
+    Flow,
+    Record,
+    Table,
+    agg,
+    calendar_day,
+    every_records,
+    every_time,
+    global_window,
+    session,
+    sliding,
+    tumbling,
+)
 from geartrain.adapters.system import SystemClock, SystemRandomness
+from geartrain.declarations.windows import Early
+from geartrain.errors import FlowError
 from geartrain.graph.graph import Graph
 from geartrain.planning import choose_cut, legal_cuts, make_plan
 from geartrain.planning.cuts import Cut, Rule, TooManyCutsError
-from geartrain.planning.estimate import estimated_bytes
+from geartrain.planning.estimate import estimated_bytes, estimated_rows
 from geartrain.planning.sharing import rows_of
 from geartrain.planning.splitting import with_partials
 from geartrain.testing import TestingSource
@@ -158,6 +173,73 @@ def test_a_flow_of_too_many_cuts_to_list_has_a_best_one() -> None:
     streams = {step: StreamCost(1, size) for step, size in sizes.items()} | {"words": StreamCost(1, 10**9)}
     costs = Costs(1.0, True, 1.0, True, streams, {step.id: StepCost(1) for step in graph.steps})
     assert make_plan(graph, "auto", costs).cut.edge == {"words", *(f"few{n}" for n in range(20))}
+
+
+class Reading(Record):
+    pump: str
+    flow: float
+    pressure: float
+
+
+class Minute(Record):
+    pump: str
+    most: float
+    least: float
+    mean: float
+    pressure: float
+    count: int
+
+
+class Count(Record):
+    pump: str
+    count: int
+
+
+@pytest.mark.parametrize(
+    ("every", "window", "aggregated"),
+    [
+        (None, tumbling(timedelta(minutes=1)), True),
+        (None, tumbling(timedelta(seconds=1)), False),
+        (timedelta(minutes=1), tumbling(timedelta(minutes=1)), False),
+        (timedelta(minutes=1), tumbling(timedelta(hours=1)), True),
+        (timedelta(minutes=1), sliding(timedelta(hours=1), timedelta(minutes=1)), False),
+        (timedelta(hours=1), calendar_day("Europe/Berlin"), True),
+        (timedelta(days=7), calendar_day("Europe/Berlin"), False),
+        (timedelta(hours=1), global_window(), True),
+        (None, session(timedelta(minutes=1)), False),
+    ],
+)
+def test_a_window_of_many_records_is_aggregated_on_devices(
+    every: timedelta | None, window: Any, aggregated: bool
+) -> None:
+    flow = Flow("water")
+    readings = flow.source("readings", TestingSource[Reading](), out=Reading, every=every)
+    minutes = readings.key_by("pump").window(window)
+    columns = {"least": agg.min("flow"), "mean": agg.mean("flow"), "pressure": agg.mean("pressure")}
+    most, count = agg.max("flow"), agg.count()
+    found = minutes.aggregate("minutes", out=Minute, early=None, most=most, count=count, **columns)
+    found.sink("table", Table("minutes"))
+    edge = choose_cut(with_partials(flow.graph()), "auto").edge
+    assert ("minutes_partial" in edge) is aggregated
+    assert "readings" in edge
+
+
+def test_early_results_count() -> None:
+    def rows(early: Early | None) -> float:
+        flow = Flow("water")
+        readings = flow.source("readings", TestingSource[Reading](), out=Reading)
+        minutes = readings.key_by("pump").window(tumbling(timedelta(minutes=1)))
+        minutes.aggregate("minutes", out=Count, early=early, count=agg.count()).sink("table", Table("m"))
+        return estimated_rows(flow.graph())["minutes"]
+
+    assert rows(None) == pytest.approx(1 / 60)
+    assert rows(every_records(4)) == pytest.approx(1 / 60 + 1 / 4)
+    assert rows(every_time(timedelta(seconds=10))) == pytest.approx(1 / 60 + 1 / 10)
+
+
+def test_a_source_with_no_time_between_records_is_refused() -> None:
+    with pytest.raises(FlowError, match=r"every=.* give a time that is longer than nothing"):
+        Flow("water").source("readings", TestingSource[Reading](), out=Reading, every=timedelta())
 
 
 def test_a_key_by_that_only_the_cloud_reads_is_left_to_it() -> None:

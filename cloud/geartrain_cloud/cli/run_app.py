@@ -20,6 +20,47 @@ FlowName = Annotated[
         metavar="MODULE:FLOW|FOLDER", help="The flow, such as my_flows.stocks:flow, or a project's folder."
     ),
 ]
+Devices = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--device",
+        metavar="NAME[:STEP.OPTION=VALUE]",
+        help="Read the sources as this device has them, with an option of its own; may be repeated.",
+    ),
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="NAME:KEY=VALUE", help="A label of a device; may be repeated."),
+]
+FleetFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Devices, their labels and options, as a TOML file."),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Write tables.sqlite, a JSON file a table, and Parquet files here."),
+]
+EventTimes = Annotated[
+    bool,
+    typer.Option("--event-times", help="Write the event time of each row into the JSON files, too."),
+]
+Length = Annotated[
+    str | None,
+    typer.Option("--for", metavar="TIME", help="Stop reading after this time, such as 30s, 5m or 2h."),
+]
+Actuate = Annotated[bool, typer.Option("--actuate", help="Call the functions of the flow's actuators.")]
+Fetched = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Run over what gear fetch has written, not over the sources."),
+]
+Watch = Annotated[
+    bool,
+    typer.Option("--watch", help="Show the last records of each stream, and run again when a file changes."),
+]
+Rows = Annotated[
+    int,
+    typer.Option(metavar="N", min=1, max=100, help="With --watch: the records to show of each stream."),
+]
 run_app = typer.Typer(rich_markup_mode=None)
 
 
@@ -27,51 +68,16 @@ run_app = typer.Typer(rich_markup_mode=None)
 def run(
     flow: FlowName,
     settings: Set = None,
-    device: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--device",
-            metavar="NAME[:STEP.OPTION=VALUE]",
-            help="Read the sources as this device has them, with an option of its own; may be repeated.",
-        ),
-    ] = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option("--label", metavar="NAME:KEY=VALUE", help="A label of a device; may be repeated."),
-    ] = None,
-    fleet: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Devices, their labels and options, as a TOML file."),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Write tables.sqlite, a JSON file a table, and Parquet files here."),
-    ] = None,
-    times: Annotated[
-        bool,
-        typer.Option("--event-times", help="Write the event time of each row into the JSON files, too."),
-    ] = False,
-    length: Annotated[
-        str | None,
-        typer.Option("--for", metavar="TIME", help="Stop reading after this time, such as 30s, 5m or 2h."),
-    ] = None,
-    actuate: Annotated[
-        bool, typer.Option("--actuate", help="Call the functions of the flow's actuators.")
-    ] = False,
-    fetched: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Run over what gear fetch has written, not over the sources."),
-    ] = None,
-    watch: Annotated[
-        bool,
-        typer.Option(
-            "--watch", help="Show the last records of each stream, and run again when a file changes."
-        ),
-    ] = False,
-    rows: Annotated[
-        int,
-        typer.Option(metavar="N", min=1, max=100, help="With --watch: the records to show of each stream."),
-    ] = 3,
+    device: Devices = None,
+    label: Labels = None,
+    fleet: FleetFile = None,
+    output: Output = None,
+    times: EventTimes = False,
+    length: Length = None,
+    actuate: Actuate = False,
+    fetched: Fetched = None,
+    watch: Watch = False,
+    rows: Rows = 3,
     json: Json = False,
 ) -> None:
     """Run a whole flow in this process, without broker and Spark.
@@ -84,8 +90,8 @@ def run(
     its sources read to the end, it runs again.
 
     With --device or --fleet the sources are read on these devices, and those in the cloud once. The tables
-    are those of a platform with these devices: a source that is for some devices is read on these alone, and
-    a record for another device is a dead letter.
+    are those of a platform with these devices. A source that is for some devices is read on these alone. A
+    record for another device is a dead letter.
 
     The exit code is 3 where too many records became dead letters: 300 and more than 1 %, or all of a source.
 
@@ -93,8 +99,8 @@ def run(
     Examples:
       gear run my_flow:flow --output results
       gear run . --set readings.path=data/readings.csv
-      gear run . --watch
       gear run my_flow:flow --device station-1:meter.path=a.csv --device station-2:meter.path=b.csv
+      gear run . --watch
       gear run my_flow:flow --fleet stations.toml --output results
       gear run my_flow:flow --for 30s --actuate
       gear run my_flow:flow --fetched heat-monday --output results

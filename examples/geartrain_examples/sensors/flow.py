@@ -69,7 +69,7 @@ class Watch(Task[Hour, Anomaly]):
 
 flow = Flow("sensors")
 source = CsvReplay[Sample](path=str(SAMPLE), time_column="time", partition_column="series", since_1970=True)
-samples = flow.source("samples", source, out=Sample, partitioned_by="series")
+samples = flow.source("samples", source, out=Sample, partitioned_by="series", every=timedelta(hours=1))
 by_hour = samples.key_by("series").window(tumbling(timedelta(hours=1)))
 value = {"mean": agg.mean("value"), "low": agg.min("value"), "high": agg.max("value")}
 hours = by_hour.aggregate("hourly", out=Hour, early=None, samples=agg.count(), **value)

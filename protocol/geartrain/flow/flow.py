@@ -6,6 +6,7 @@ sentence that says what to write; nothing runs before the flow is run.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
@@ -66,6 +67,7 @@ class Flow:
         out: type[T],
         partitioned_by: str | None = None,
         devices: str = "all",
+        every: timedelta | None = None,
     ) -> SourceStream[T]:
         """A stream of the records of a source.
 
@@ -80,13 +82,16 @@ class Flow:
                 `"site!=north"`, a device's name, or several with commas, which mean and. The others open
                 nothing of it, and nobody waits for them. Where there is no fleet, as in `run_flow` and
                 `gear run`, the source is read whatever it says.
+            every: about how long it is from one record of a key to the next, such as from one reading of a
+                sensor to its next. It changes no result: the cut `auto` is estimated by it. A second is taken
+                where nothing is said.
 
         Returns:
             The records that are not late; those that are come from its `late`.
 
         Raises:
             FlowError: for an id that is taken, a type that is no record, a field that it does not have, or a
-                selector that cannot be.
+                selector or time that cannot be.
 
         >>> from geartrain import Flow, Record
         >>> from geartrain.testing import TestingSink, TestingSource, run_flow
@@ -100,7 +105,9 @@ class Flow:
         >>> run_flow(flow).tables["out"]
         [(1, Reading(sensor='a', celsius=20.5))]
         """
-        operator = declared_source(f"flow {self.name}, source {step!r}", source, partitioned_by, devices)
+        operator = declared_source(
+            f"flow {self.name}, source {step!r}", source, partitioned_by, devices, every
+        )
         added = self.add_step(step, operator, (), out)
         stream = SourceStream[T](self, added, out)
         self.check_field(step, out, partitioned_by)

@@ -139,6 +139,7 @@ class Input(Node):
         out: their type.
         partitioned_by: as for `Flow.source`.
         devices: as for `Flow.source`.
+        every: as for `Flow.source`.
     """
 
     id: str
@@ -146,6 +147,7 @@ class Input(Node):
     out: Any
     partitioned_by: str | None = None
     devices: str = "all"
+    every: timedelta | None = None
 
 
 @dataclass(frozen=True, eq=False)

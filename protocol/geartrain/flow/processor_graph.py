@@ -81,7 +81,7 @@ class _Building:
     def add(self, node: Node, inputs: Inputs) -> None:
         if isinstance(node, Input):
             where = f"flow {self.flow}, input {node.id!r}"
-            operator = declared_source(where, node.source, node.partitioned_by, node.devices)
+            operator = declared_source(where, node.source, node.partitioned_by, node.devices, node.every)
             self._step(node.id, operator, (), node.out)
             self._check_field(node.id, node.out, node.partitioned_by)
         elif not inputs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
@@ -51,7 +52,8 @@ class SourceOperator(Plain, frozen=True):
     partitioned_by: the field whose values each live on one device only, or None; enabled: whether this device
     has it. One that lacks it opens no split of it, and says nothing of it. devices: a selector of those that
     are to have it, "" for all; where there is no fleet, as in a test, it asks nothing. history: records of
-    before, which `source` then gives first.
+    before, which `source` then gives first. every_us: about so long between two records of a key,
+    microseconds, 0 where the flow does not say; only the estimate of bytes reads it.
     """
 
     source: Source[Any]
@@ -59,6 +61,7 @@ class SourceOperator(Plain, frozen=True):
     enabled: bool = True
     devices: str = ""
     history: HistoryFiles | None = None
+    every_us: int = 0
     kind = "source"
 
     def __post_init__(self) -> None:
@@ -164,12 +167,16 @@ def _with_history(operator: SourceOperator, history: HistoryFiles, where: str) -
 
 
 def declared_source(
-    where: str, source: Source[Any], partitioned_by: str | None = None, devices: str = ALL
+    where: str,
+    source: Source[Any],
+    partitioned_by: str | None = None,
+    devices: str = ALL,
+    every: timedelta | None = None,
 ) -> SourceOperator:
     """The source that a flow declares; where: how a sentence begins.
 
-    Raises `FlowError` for a selector that cannot be. A source with an option `enabled` of its own may have
-    none: by that name a device is told that it lacks a source.
+    Raises `FlowError` for a selector and a time that cannot be. A source with an option `enabled` of its own
+    may have none: by that name a device is told that it lacks a source.
     """
     try:
         selector = parse_selector(devices)
@@ -181,7 +188,14 @@ def declared_source(
             f"{where}: a source with an option {ENABLED} of its own cannot be told by devices= where it is: "
             f"give that option of {type(source).__name__} another name"
         )
-    return SourceOperator(source, partitioned_by, devices=chosen)
+    if every is not None and every <= timedelta():
+        raise FlowError(f"{where}: every={every!r}: give a time that is longer than nothing")
+    return SourceOperator(
+        source,
+        partitioned_by,
+        devices=chosen,
+        every_us=0 if every is None else every // timedelta(microseconds=1),
+    )
 
 
 def pinned_source(where: str, operator: SourceOperator, tier: Tier) -> SourceOperator:
