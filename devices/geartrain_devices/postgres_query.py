@@ -38,8 +38,8 @@ _PAGE_ROWS, _PAGE_BYTES_MAX = 1_000, 8 << 20
 """Of one answer, at the most; the row that goes above it is its last."""
 SAME_TIME_MAX = 1_024
 """Rows of one microsecond, where the key is a time: a position is the time and the place among them."""
-_WHOLE, _TIMES = (20, 21, 23), (1114, 1184)
-"""Types by their numbers in every PostgreSQL: int8, int2, int4; timestamp, timestamptz."""
+_WHOLE, _TIMES, _BYTES = (20, 21, 23), (1114, 1184), 17
+"""Types by their numbers in every PostgreSQL: int8, int2, int4; timestamp, timestamptz; bytea."""
 _AWAY = ("08", "53", "57", "40", "55")
 """Classes of errors that pass: no connection, no room, shut down or too slow, conflicts, locks."""
 
@@ -127,6 +127,8 @@ class _Rows:
         self._settle_s, self._timeout_s = settle_s, timeout_s
         self._connection: AsyncConnection[Any] | None = None
         self._is_time = False
+        self._columns: list[tuple[str, int]] = []
+        """Name and type of each column of the query."""
 
     async def after(self, position: int, limit: int) -> list[_Row]:
         """Rows from `position` on, in the order of their numbers; raises `SourceError` for what only a person
@@ -184,7 +186,7 @@ class _Rows:
 
         key = sql.SQL("q.{}").format(sql.Identifier(self._key))
         # What is too long is cut: the record's reader refuses it then.
-        text = sql.SQL("left(row_to_json(q)::text, {})").format(sql.Literal(DOCUMENT_BYTES_MAX + 1))
+        text = sql.SQL("left({}::text, {})").format(self._document(), sql.Literal(DOCUMENT_BYTES_MAX + 1))
         if not self._is_time:
             form = "SELECT {key}, {text} FROM ({query}) q WHERE {key} >= %(first)s ORDER BY 1 LIMIT %(limit)s"
         else:
@@ -195,6 +197,21 @@ class _Rows:
             )
         query = sql.SQL(self._query.replace("%", "%%"))
         return sql.SQL(form).format(key=key, text=text, query=query)
+
+    def _document(self) -> Any:
+        """A row as JSON; bytes are base64, as in JSON of all sources. PostgreSQL would write `\\x00ff`."""
+        from psycopg import sql
+
+        if all(kind != _BYTES for _, kind in self._columns):
+            return sql.SQL("row_to_json(q)")
+        plain, packed = (
+            sql.SQL("q.{0} AS {0}"),
+            sql.SQL("translate(encode(q.{0}, 'base64'), E'\\n', '') AS {0}"),
+        )
+        columns = [
+            (packed if kind == _BYTES else plain).format(sql.Identifier(name)) for name, kind in self._columns
+        ]
+        return sql.SQL("(SELECT row_to_json(r) FROM (SELECT {}) r)").format(sql.SQL(", ").join(columns))
 
     async def _connect(self) -> AsyncConnection[Any]:
         import psycopg
@@ -208,12 +225,12 @@ class _Rows:
         async with connection.transaction(), connection.cursor() as cursor:
             from psycopg import sql
 
-            form = sql.SQL("SELECT q.{} FROM ({}) q LIMIT 0").format(
+            form = sql.SQL("SELECT q.{}, q.* FROM ({}) q LIMIT 0").format(
                 sql.Identifier(self._key),
                 sql.SQL(self._query),
             )
             await cursor.execute(form)
-            kind = cursor.description[0].type_code if cursor.description else 0
+            (_, kind), *self._columns = [(one.name, one.type_code) for one in cursor.description or ()]
         if kind not in _WHOLE + _TIMES:
             raise SourceError(
                 f"{self._where}: key = {self._key!r} is neither a column of whole numbers nor of times: name "

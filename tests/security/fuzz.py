@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import codecs
 import re
 import shutil
 import struct
@@ -44,6 +45,7 @@ from tests.security.spoil import inputs, spoiled, structured
 from tests.wire import golden_batches as golden
 
 GROWTH_BYTES_MAX = 64 << 20
+UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def kept(name: str) -> bytes:
@@ -167,7 +169,11 @@ def syslog_headers(numbers: range) -> Outcome:
             continue
         if found.version:
             continue
-        head, text = data.partition(b">")[2].decode(errors="replace"), found.message
+        rest, text = data.partition(b">")[2], found.message
+        marked = [at for mark in UTF16_MARKS if (at := rest.find(mark)) >= 0]
+        if marked and rest[min(marked) :].decode("utf-16", errors="replace") == text:
+            rest, text = rest[: min(marked)], ""  # all of it stands behind a mark that says how it is written
+        head = rest.decode(errors="replace")
         if not head.endswith(text):
             raise AssertionError(f"input {number}: {data!r} became the text {text!r}")
         head = re.sub(r"^\d{1,3} (?=\d{4}-)", "", head.removesuffix(text))  # a version with an older header

@@ -169,7 +169,7 @@ def value_reader(field: Field) -> Callable[[Any], Any]:
     """How a value of a column, not None, becomes one of JSON."""
     if field.logical.startswith("decimal("):
         scale = int(field.logical[len("decimal(") : -1].split(",")[1])
-        return lambda unscaled: str(Decimal(unscaled).scaleb(-scale))
+        return lambda unscaled: format(Decimal(unscaled).scaleb(-scale), "f")
     if field.logical.startswith("nested("):
         return lambda packed: _plain(msgspec.msgpack.decode(packed))
     return _READERS.get(field.type, lambda value: value)
