@@ -30,9 +30,12 @@ from geartrain.source import Source, Split
 from geartrain_devices.json_fields import JsonFields, now_us
 from geartrain_devices.json_values import ValueOptions
 from geartrain_devices.live import Framed, LiveBufferSplit
+from geartrain_devices.no_record import NoRecordError, code_of
 from geartrain_devices.syslog_frames import Stream, too_long
 from geartrain_devices.syslog_messages import parse
-from geartrain_devices.text_bytes import NotTextError, check_encoding
+from geartrain_devices.syslog_times import SentTime, SentTimes
+from geartrain_devices.text_bytes import check_encoding
+from geartrain_devices.written_times import NoTimeError
 
 T = TypeVar("T")
 _LOG = logging.getLogger("geartrain.devices")
@@ -50,12 +53,13 @@ Off = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 """The number of a port, 0 for none."""
 
 
-class Syslog(Source[T]):
+class Syslog(ValueOptions, Source[T]):
     """Records of type `T` from the syslog messages that others send to this device.
 
     A message has the fields `facility`, `severity`, `host`, `app`, `process`, `message_id`, `message`, `data`
     (texts by element and parameter), `version` (0 for RFC 3164), `sent` (ISO 8601), `sender`, `port` and
-    `transport`. What it leaves out is None.
+    `transport`. What it leaves out is None. The options of `ValueOptions` say how its times and numbers are
+    written.
 
     Args:
         host: the address to listen at; `0.0.0.0` or `::` for all.
@@ -110,8 +114,8 @@ class Syslog(Source[T]):
                 context = listening_context(self.certificate, self.key, self.ca, f"sources.{step}")
             except ConfigError as error:
                 raise SourceError(str(error)) from None
-        fields = JsonFields(where, out, "", ValueOptions(), self.fields)
-        reader = _Reader(fields, self.time == "sent", self.message_bytes_max, self.encoding)
+        fields, times = JsonFields(where, out, "", self, self.fields), SentTimes(where, self)
+        reader = _Reader(fields, times, self.time == "sent", self.message_bytes_max, self.encoding)
         ports = {"udp": self.udp, "tcp": self.tcp, "tls": self.tls}
         most = (self.connections_max, self.sender_connections_max)
         listener = _Listener(where, self.host, reader, *most, context)
@@ -134,8 +138,10 @@ class Sender(msgspec.Struct, frozen=True):
 class _Reader:
     """Messages as records."""
 
-    def __init__(self, fields: JsonFields, is_sent: bool, bytes_max: int, encoding: str) -> None:
-        self._fields, self._is_sent, self.bytes_max = fields, is_sent, bytes_max
+    def __init__(
+        self, fields: JsonFields, times: SentTimes, is_sent: bool, bytes_max: int, encoding: str
+    ) -> None:
+        self._fields, self._times, self._is_sent, self.bytes_max = fields, times, is_sent, bytes_max
         self._encoding = encoding
 
     def read(self, sender: Sender, problem: str, raw: bytes) -> tuple[int, Any]:
@@ -143,16 +149,18 @@ class _Reader:
         try:
             if problem:
                 raise ValueError(problem)
-            message = parse(raw, self._encoding)
-            time_us = message.time if self._is_sent and message.time is not None else now_us()
+            message = parse(raw, self._encoding, self._times)
             document: dict[str, Any] = {name: getattr(message, name) for name in message.__struct_fields__}
-            document["sent"] = None if message.time is None else format_time(message.time)
+            sent = message.sent or SentTime("")
+            if self._is_sent and sent.problem:
+                raise NoTimeError(f"its time {sent.problem}")
+            time_us = sent.time if self._is_sent and sent.time is not None else now_us()
+            document["sent"] = None if sent.time is None else format_time(sent.time)
+            document["sent_text"] = sent.text or None
             document |= {"sender": sender.address, "port": sender.port, "transport": sender.transport}
             return time_us, self._fields.pick(document)[1]
-        except NotTextError as error:
-            raise NotTextError(f"{sender}: {error}", error.code) from None
         except ValueError as error:
-            raise ValueError(f"{sender}: {error}") from None
+            raise NoRecordError(f"{sender}: {error}", code_of(error)) from None
 
     def framed(self, data: bytes) -> Framed:
         """A datagram as the one message that it is."""

@@ -8,13 +8,17 @@ form says beyond its header is whole in its text.
 from __future__ import annotations
 
 import re
+from typing import Final
 
 import msgspec
 
-from geartrain.records.event_time import parse_time
-from geartrain_devices.syslog_headers import read_header
+from geartrain_devices.syslog_headers import Header, read_header
+from geartrain_devices.syslog_times import SentTime, SentTimes
 from geartrain_devices.text_bytes import NotTextError, decode_text
+from geartrain_devices.written_times import TimeOptions
 
+PLAIN: Final = SentTimes("", TimeOptions())
+"""Times that say their year and their offset."""
 PARAMETERS_MAX = 256
 """Elements and parameters of the structured data of one message, at the most."""
 
@@ -24,9 +28,9 @@ _HEADER = re.compile(
 _ELEMENT = re.compile(rb"\[([!#-<>-\\^-~]{1,32})")
 _PARAMETER = re.compile(rb' ([!#-<>-\\^-~]{1,32})="((?:[^"\\\]]|\\.)*)"', re.DOTALL)
 _ESCAPED = re.compile(r'\\(["\\\]])')
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _NEW_FORM = re.compile(rb"[1-9]\d{0,2} (?:-|\d{4}-\d\d-\d\dT[!-~]*) ")
 _PRIORITY = re.compile(rb"<(\d{1,3})>")
+_VERSION = re.compile(rb"1 ")
 _PRIORITY_MAX = 191
 _BOM = b"\xef\xbb\xbf"
 
@@ -38,16 +42,14 @@ class Message(msgspec.Struct, frozen=True):
         facility: 0 to 23.
         severity: 0, the most urgent, to 7.
         version: 1, or 0 for a message that is not in the form of RFC 5424.
-        time: as it says, microseconds since 1970 UTC; None where it names no year or no offset.
-        sent_text: its time as it is written.
+        sent: its time.
         data: the parameters of the structured data, by element and name.
     """
 
     facility: int
     severity: int
     version: int
-    time: int | None
-    sent_text: str | None
+    sent: SentTime | None
     host: str | None
     app: str | None
     process: str | None
@@ -56,9 +58,19 @@ class Message(msgspec.Struct, frozen=True):
     message: str
 
 
-def parse(raw: bytes, encoding: str = "") -> Message:
-    """One message, its text in an encoding, empty for UTF-8; raises `ValueError` with a sentence for what is
-    none.
+def parse(raw: bytes, encoding: str = "", times: SentTimes = PLAIN) -> Message:
+    """One message.
+
+    Args:
+        raw: its bytes.
+        encoding: of its text, empty for UTF-8.
+        times: how its time is read.
+
+    Returns:
+        What it says.
+
+    Raises:
+        ValueError: with a sentence, and a code where there is one, for what is no message.
     """
     raw = raw.removeprefix(_BOM)
     priority = _PRIORITY.match(raw)
@@ -66,36 +78,38 @@ def parse(raw: bytes, encoding: str = "") -> Message:
         raise ValueError("it is no syslog message: it does not begin with <PRIORITY>, such as <13>")
     facility, severity = _priority(priority[1])
     header, is_new = _HEADER.match(raw), _NEW_FORM.match(raw, priority.end()) is not None
-    older = read_header(raw, priority.end())
+    older = read_header(raw, priority.end(), times)
     if header is not None and (is_new or raw[header.end() : header.end() + 1] in (b"-", b"[")):
         if not header[5].endswith(b":"):
-            return _standard(raw, header, facility, severity, encoding)
-        tagged = read_header(raw, header.start(3))  # an older header behind a version
-        older = tagged if tagged.sent_text is not None else older
+            return _standard(raw, header, facility, severity, encoding, times)
+        older = _behind_version(raw, header.start(3), times) or older
     elif is_new:
         raise ValueError("its header is not one of RFC 5424")
+    elif older.sent is None and times.has_own and (version := _VERSION.match(raw, priority.end())):
+        older = _behind_version(raw, version.end(), times) or older
     names = (older.host, older.app, older.process)
     text = _text(raw, older.end, encoding)
-    return Message(facility, severity, 0, older.time, older.sent_text, *names, None, {}, text)
+    return Message(facility, severity, 0, older.sent, *names, None, {}, text)
 
 
-def _standard(raw: bytes, header: re.Match[bytes], facility: int, severity: int, encoding: str) -> Message:
+def _behind_version(raw: bytes, at: int, times: SentTimes) -> Header | None:
+    """A header in an older form behind a version, None where no time begins it."""
+    found = read_header(raw, at, times)
+    return found if found.sent is not None else None
+
+
+def _standard(
+    raw: bytes, header: re.Match[bytes], facility: int, severity: int, encoding: str, times: SentTimes
+) -> Message:
     """A message in the form of RFC 5424."""
     version, said, *parts = (part.decode() for part in header.groups()[1:])
     host, app, process, message_id = (None if name == "-" else name for name in parts)
-    time_us = None
-    if said != "-":
-        if _TIME.fullmatch(said) is None:
-            raise ValueError(f"its time {said!r} is not one of RFC 5424")
-        time_us = parse_time(said)
+    sent = None if said == "-" else times.read_standard(said)
     data, at = _data(raw, header.end(), encoding)
     if at < len(raw) and raw[at : at + 1] != b" ":
         raise ValueError(f"its structured data has no end at byte {at + 1}")
     text = _text(raw, at + 1, encoding)
-    sent_text = None if said == "-" else said
-    return Message(
-        facility, severity, int(version), time_us, sent_text, host, app, process, message_id, data, text
-    )
+    return Message(facility, severity, int(version), sent, host, app, process, message_id, data, text)
 
 
 def _priority(raw: bytes) -> tuple[int, int]:

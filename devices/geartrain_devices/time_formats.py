@@ -61,6 +61,19 @@ YearTime = Callable[[int], int]
 """The time that a text without a year means in a year, microseconds since 1970 UTC."""
 
 
+class NeverShownError(ValueError):
+    """A time of the calendar that a zone's clock never showed: half a sentence.
+
+    Args:
+        text: the half of the sentence.
+        local_us: what the clock would have shown, as if it were UTC, microseconds since 1970.
+    """
+
+    def __init__(self, text: str, local_us: int) -> None:
+        super().__init__(text)
+        self.local_us = local_us
+
+
 class TimeFormat(msgspec.Struct, frozen=True):
     """How times are written.
 
@@ -68,11 +81,13 @@ class TimeFormat(msgspec.Struct, frozen=True):
         text: the format.
         pattern: the expression of a whole text.
         has_year: whether a text says of which year it is.
+        has_offset: whether a text says how far its clock is from UTC.
     """
 
     text: str
     pattern: re.Pattern[str]
     has_year: bool
+    has_offset: bool
 
     @staticmethod
     def of(text: str) -> TimeFormat:
@@ -87,7 +102,7 @@ class TimeFormat(msgspec.Struct, frozen=True):
             raise ValueError("has no day: it needs a month and a day (%m or %b, and %d), or %j")
         if ("hour_12" in has) != ("half" in has) or ("hour_12" in has and "hour" in has):
             raise ValueError("needs %p with %I, or %H in place of both")
-        return TimeFormat(text, pattern, "year" in has or "year_2" in has)
+        return TimeFormat(text, pattern, "year" in has or "year_2" in has, "offset" in has)
 
     def read(self, text: str, to_utc: ToUtc | None, now_us: int | None, year: int = 0) -> int | None:
         """The time of a text.
@@ -138,6 +153,7 @@ def latest(at: YearTime, now_us: int | None) -> int:
 
     Raises:
         ValueError: with half a sentence, where the clock is not set, or no year has the day.
+        NeverShownError: the zone's clock never showed it in that year. No earlier year is taken in its place.
     """
     if now_us is None or now_us < _CLOCK_FLOOR_US:
         raise ValueError("it names no year, and the clock of this device is not set yet")
@@ -147,6 +163,10 @@ def latest(at: YearTime, now_us: int | None) -> int:
     for year in range(newest, newest - _FEBRUARY_29_YEARS - 2, -1):
         try:
             time_us = at(year)
+        except NeverShownError as error:
+            if error.local_us <= end_us:
+                raise
+            continue
         except ValueError as error:
             problem = error
             continue

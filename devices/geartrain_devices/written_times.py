@@ -19,7 +19,7 @@ from geartrain.errors import GeartrainError, SourceError
 from geartrain.printable import shortened
 from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME, ToUtc, format_time, parse_time
 from geartrain_devices.no_record import BAD_TIME, NoRecordError
-from geartrain_devices.time_formats import TimeFormat
+from geartrain_devices.time_formats import NeverShownError, TimeFormat, YearTime, latest
 
 UNITS_US: Final[Mapping[str, Decimal]] = {
     "s": Decimal(1_000_000),
@@ -82,7 +82,12 @@ class Times:
             raise SourceError(f"{where}: time_unit = {unit!r} must be one of {', '.join(UNITS_US)}")
         self._unit = unit
         self._unit_us = UNITS_US[unit or "s"]
-        self._to_utc = _to_utc(where, options) if options.time_zone else None
+        zone = options.time_zone
+        self.clock = _clock_of(where, zone, options.zone_rules) if zone else None
+        """That of texts that name no offset, None where the options name no zone."""
+        is_second = options.repeated_hour == "second"
+        self.to_utc = _to_utc(zone, self.clock, is_second) if self.clock is not None else None
+        """From that clock to UTC."""
         self._year, self._by_clock = options.time_year, by_clock
         if self._year and not 1 <= self._year <= _YEAR_MAX:
             raise SourceError(f"{where}: time_year = {self._year} must be a year from 1 to {_YEAR_MAX}")
@@ -101,6 +106,11 @@ class Times:
         return int(self._unit_us)
 
     @property
+    def names_offset(self) -> bool:
+        """Whether texts in `time_format` say how far their clock is from UTC."""
+        return self._format is not None and self._format.has_offset
+
+    @property
     def takes_numbers(self) -> bool:
         """Whether an option says what a number counts, or which digits it has."""
         return bool(self._unit or self._format)
@@ -112,11 +122,28 @@ class Times:
                 return self._counted(Decimal(text.strip(" ")))
             if self._format is not None and (found := self._formatted(self._format, text)) is not None:
                 return found
-            return parse_time(text, self._to_utc)
+            return parse_time(text, self.to_utc)
         except NoTimeError:
             raise
         except ValueError as error:
             raise NoTimeError(self._refused(text, error)) from None
+
+    def in_year(self, at: YearTime) -> int:
+        """What a text means that names no year: in `time_year`, else in the latest year in which it is not in
+        the future; raises `ValueError` with half a sentence.
+        """
+        return at(self._year) if self._year else latest(at, now_us() if self._by_clock else None)
+
+    def length_at_start(self, text: str) -> int:
+        """Characters of a time at the start of a text, 0 where there is none. Such a time is written in
+        `time_format`, or is a number of `time_unit` with as many digits as those of these years.
+        """
+        if self._format is not None and (found := self._format.pattern.match(text)) is not None:
+            return found.end()
+        if self._unit and (found := _NUMBER.match(text)) is not None:
+            digits = found[0].partition(".")[0]
+            return found.end() if _UNITS_BY_DIGITS.get(len(digits)) == self._unit else 0
+        return 0
 
     def of_number(self, number: float | Decimal) -> int:
         """The same of a number; one without a fraction has the digits of a `time_format` where no unit is
@@ -146,7 +173,7 @@ class Times:
     def _formatted(self, form: TimeFormat, text: str) -> int | None:
         try:
             now = now_us() if self._by_clock else None
-            return form.read(text, self._to_utc, now, self._year)
+            return form.read(text, self.to_utc, now, self._year)
         except ValueError as error:
             raise NoTimeError(f"{shortened(text)} is no time: {error}") from None
 
@@ -183,16 +210,15 @@ def _format_of(where: str, text: str) -> TimeFormat:
         raise SourceError(f"{where}: time_format = {text!r} {error}") from None
 
 
-def _to_utc(where: str, options: TimeOptions) -> ToUtc:
-    """From the clock of the options' zone to UTC."""
-    zone, takes_second = options.time_zone, options.repeated_hour == "second"
-    clock = _clock_of(where, zone, options.zone_rules)
+def _to_utc(zone: str, clock: LocalClock, takes_second: bool) -> ToUtc:
+    """From the clock of a zone to UTC; takes_second: whether a repeated hour is meant when it comes again."""
 
     def to_utc(local_us: int) -> int:
         moments = clock.moments(local_us)
         if not moments:
             shown = format_time(local_us).removesuffix("Z")
-            raise ValueError(f"the clocks of {zone} never showed {shown}, since they were put forward")
+            why = f"the clocks of {zone} never showed {shown}, since they were put forward"
+            raise NeverShownError(why, local_us)
         return moments[-1 if takes_second else 0]
 
     return to_utc

@@ -9,6 +9,7 @@ import re
 import socket
 import ssl
 import time
+import tomllib
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
@@ -19,12 +20,15 @@ import pytest
 
 from geartrain import Record
 from geartrain.errors import SourceError
-from geartrain.records.event_time import format_time, to_datetime
+from geartrain.records.event_time import format_time, parse_time, to_datetime
 from geartrain_cloud.certs import DEVICE, SERVER, Fleet
+from geartrain_devices import written_times
 from geartrain_devices.live import BUFFER_MAX, Framed, LiveBufferSplit
 from geartrain_devices.syslog import Syslog
 from geartrain_devices.syslog_frames import Stream
 from geartrain_devices.syslog_messages import Message, parse
+from geartrain_devices.syslog_times import SentTime, SentTimes
+from geartrain_devices.written_times import TimeOptions
 from tests.devices.agent_process import AgentProcess
 from tests.devices.lines_flow import Said
 from tests.ports import free_port
@@ -51,6 +55,11 @@ class Event(Record):
     transport: str = ""
     sender: str = ""
     sent: datetime | None = None
+
+
+def time_of(message: Message) -> int | None:
+    """When a message was sent, microseconds since 1970 UTC, None where it does not say."""
+    return None if message.sent is None else message.sent.time
 
 
 async def opened(source: Syslog[Any], kind: type[Any] = Event) -> LiveBufferSplit:
@@ -83,6 +92,7 @@ class Found:
         self.times: list[int] = []
         self.reasons: list[str] = []
         self.raws: list[bytes] = []
+        self.codes: list[str] = []
 
     async def read(self, limit: int = 1_000) -> None:
         found = await self.split.read(self.position, limit)
@@ -91,6 +101,7 @@ class Found:
         self.times += found.times
         self.reasons += [one.reason for one in found.rejects]
         self.raws += [one.raw for one in found.rejects]
+        self.codes += [one.code for one in found.rejects]
 
     async def until(self, count: int) -> None:
         async with asyncio.timeout(60):
@@ -116,8 +127,8 @@ def test_the_examples_of_the_standard() -> None:
     assert (first.facility, first.severity, first.version, first.process) == (4, 2, 1, None)
     assert (first.host, first.app, first.message_id) == ("mymachine.example.com", "su", "ID47")
     assert (first.message, first.data) == ("'su root' failed for me", {})
-    assert first.time == 1_065_910_455_003_000  # date -d 2003-10-11T22:14:15.003Z +%s%6N
-    assert (second.time, second.process) == (1_061_727_255_000_003, "8710")
+    assert time_of(first) == 1_065_910_455_003_000  # date -d 2003-10-11T22:14:15.003Z +%s%6N
+    assert (time_of(second), second.process) == (1_061_727_255_000_003, "8710")
     data = {"exampleSDID@32473": {"iut": "3", "eventSource": "Application", "eventID": "1011"}}
     assert (third.data, third.message) == (data, "An application event log entry...")
     assert (fourth.data, fourth.message) == (data | {"examplePriority@32473": {"class": "high"}}, "")
@@ -147,7 +158,7 @@ def test_what_is_put_together_is_read_again(seed: int) -> None:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time_us // 1_000_000))
         head = f"<{priority}>1 {stamp}.{time_us % 1_000_000:06d}Z {' '.join(names)} {said or '-'}"
         found = parse((head + (f" {text}" if text else "")).encode())
-        assert (found.facility, found.severity, found.time) == (priority // 8, priority % 8, time_us)
+        assert (found.facility, found.severity, time_of(found)) == (priority // 8, priority % 8, time_us)
         plain = [None if name == "-" else name for name in names]
         assert [found.host, found.app, found.process, found.message_id] == plain
         assert (found.data, found.message) == (data, text)
@@ -163,7 +174,7 @@ def test_what_is_put_together_is_read_again(seed: int) -> None:
 def test_times_with_leap_seconds_and_nanoseconds_are_read(said: str, time_us: int) -> None:
     for raw in (f"<14>1 {said} h a - - - x", f"<14>{said} h a: x"):
         found = parse(raw.encode())
-        assert (found.time, found.sent_text, found.host, found.app) == (time_us, said, "h", "a")
+        assert (found.sent, found.host, found.app) == (SentTime(said, time_us), "h", "a")
 
 
 DOCS = Path(__file__).parents[2] / "docs" / "sources" / "syslog.md"
@@ -183,7 +194,86 @@ def test_what_senders_write_is_read_as_the_docs_say(row: list[str]) -> None:
     assert (found.facility, found.severity, found.message_id) == (1, 5, None)
     assert [found.host, found.app, found.process] == [part or None for part in (host, app, process)]
     assert found.message == (written if message == "all" else message)
-    assert (None if found.time is None else format_time(found.time)) == (sent or None)
+    time_us = time_of(found)
+    assert (None if time_us is None else format_time(time_us)) == (sent or None)
+
+
+def rows_of_times() -> list[list[str]]:
+    """The rows of the table of options: what is written, options, sent."""
+    lines = DOCS.read_text().split("| Behind `<PRIORITY>` | Options |")[1].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+
+
+def sent_by(written: str, **options: Any) -> SentTime:
+    found = parse(b"<13>" + written.encode(), "", SentTimes("source s", TimeOptions(**options)))
+    assert found.sent is not None
+    assert (found.host, found.message.endswith("session opened")) == ("gw1", True), found
+    return found.sent
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(written_times, "now_us", lambda: parse_time("2026-11-27T14:00:00Z"))
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("row", rows_of_times(), ids=lambda row: " ".join(row[:2])[:60])
+def test_times_are_read_by_the_options_that_the_docs_name(row: list[str]) -> None:
+    written, named, meant = row[0].strip("`"), re.findall("`([^`]*)`", row[1]), row[2].strip("`")
+    options = tomllib.loads("\n".join(named))
+    found = sent_by(written, **options)
+    assert written.removeprefix("1 ").startswith(found.text)
+    assert found.time == (None if meant == "refused" else parse_time(meant))
+    assert bool(found.problem) == (meant == "refused")
+    for name in options:
+        others = {one: value for one, value in options.items() if one != name}
+        try:
+            without = sent_by(written, **others)
+        except (SourceError, ValueError, AssertionError):  # refused at the start, or not taken for a time
+            continue
+        assert without.time is None or name in ("repeated_hour", "time_year")
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_time_that_a_zone_never_showed_is_of_no_other_year() -> None:
+    """The clocks went forward on 29 March 2026, and on 30 March 2025."""
+    gap = sent_by("Mar 29 02:30:00 gw1 sshd: session opened", time_zone="Europe/Berlin")
+    assert gap.time is None
+    assert "never showed 2026-03-29T02:30:00" in gap.problem
+    word = sent_by("Mar 29 12:00:00 CET gw1 sshd: session opened", time_zone="Europe/Berlin")
+    assert (word.time, "not CET" in word.problem) == (None, True)
+    year = sent_by("Mar 29 02:30:00 gw1 sshd: session opened", time_zone="Europe/Berlin", time_year=2025)
+    assert year.time == parse_time("2025-03-29T01:30:00Z")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (
+            {"time_format": "%d.%m.%Y %H:%M"},
+            "time_format = '%d.%m.%Y %H:%M' has no offset (%z): set time_zone",
+        ),
+        ({"time_year": 2024}, "times without a year name no offset from UTC, either: set time_zone"),
+        ({"time_unit": "h"}, "time_unit = 'h' must be one of s, ms, us, ns"),
+        ({"time_zone": "Berlin time"}, "is no name of a zone, such as Europe/Berlin"),
+    ],
+)
+def test_options_of_times_that_cannot_be_are_refused_at_the_start(
+    options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(SourceError, match=f"^source events: .*{re.escape(reason)}"):
+        Syslog[Event](udp=514, **options).open("d1", "events", Event)
+
+
+def test_a_time_without_an_offset_names_the_option_that_reads_it() -> None:
+    with pytest.raises(ValueError, match="is not one of RFC 5424: set time_zone to the zone of its sender"):
+        parse(b"<13>1 2024-01-02T03:04:05 gw1 sshd - - - session opened")
+
+
+@pytest.mark.parametrize("text", ["45 routers are up", "2024 was a good year", "1 2 3 4 5 6 x"])
+def test_numbers_that_are_no_times_of_these_years_stay_in_the_message(text: str) -> None:
+    found = parse(f"<13>{text}".encode(), "", SentTimes("source s", TimeOptions(time_unit="s")))
+    assert (found.sent, found.message) == (None, text)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +332,7 @@ def test_older_messages_are_marked_and_read_as_far_as_they_can_be(
 )
 def test_what_has_no_clear_header_is_whole_in_the_message(text: str) -> None:
     found = parse(b"<189>" + text.encode())
-    assert found == Message(23, 5, 0, None, None, None, None, None, None, {}, text)
+    assert found == Message(23, 5, 0, None, None, None, None, None, {}, text)
 
 
 @pytest.mark.parametrize(
@@ -411,6 +501,38 @@ def test_udp_and_tcp_of_a_library_that_others_use(tmp_path: Path) -> None:
     assert "udp from 127.0.0.1, port " in found.reasons[0]
 
 
+def test_event_times_are_those_of_the_sender_and_fields_are_read_by_options() -> None:
+    class Counted(Record):
+        number: int
+        begun: datetime
+        sent: datetime | None = None
+
+    texts = [
+        '<13>1 2024-07-01T12:00:00 gw1 - - - [meta number="7" begun="2024-07-01 11:30"] x',
+        '<13>1 2024-03-31T02:30:00 gw1 - - - [meta number="8" begun="2024-07-01"] x',
+    ]
+    source = Syslog[Counted](
+        tcp=free_port(),
+        time="sent",
+        time_zone="Europe/Berlin",
+        numbers_as_text=True,
+        fields={"number": "data.meta.number", "begun": "data.meta.begun"},
+    )
+
+    async def story(found: Found) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", source.tcp)
+        writer.write("".join(f"{text}\n" for text in texts).encode())
+        await found.until(len(texts))
+        writer.close()
+
+    found = listen(story, source, Counted)
+    noon = parse_time("2024-07-01T10:00:00Z")
+    assert found.values == [Counted(7, to_datetime(parse_time("2024-07-01T09:30:00Z")), to_datetime(noon))]
+    assert found.times == [noon]
+    assert "the clocks of Europe/Berlin never showed 2024-03-31T02:30:00" in found.reasons[0]
+    assert found.codes == ["bad_time"]
+
+
 def test_tls_demands_a_certificate_of_its_authority(tmp_path: Path) -> None:
     ours, strangers = Fleet(tmp_path / "ours"), Fleet(tmp_path / "strangers")
     for fleet in (ours, strangers):
@@ -450,7 +572,7 @@ def test_tls_demands_a_certificate_of_its_authority(tmp_path: Path) -> None:
     found = listen(story, source)
     assert [one.message for one in found.values] == [parse(raw).message for raw in EXAMPLES]
     assert {one.transport for one in found.values} == {"tls"}
-    assert found.times == [parse(raw).time for raw in EXAMPLES]
+    assert found.times == [time_of(parse(raw)) for raw in EXAMPLES]
     assert [one.sent for one in found.values] == [to_datetime(time_us) for time_us in found.times]
     paths.key.chmod(0o644)
     with pytest.raises(SourceError, match="can be read by others"):

@@ -32,7 +32,9 @@ from geartrain_devices.line_fields import LineFields, LineOptions
 from geartrain_devices.serial_frames import CHECKS, Frames, Framing, Lines
 from geartrain_devices.syslog_frames import Stream
 from geartrain_devices.syslog_messages import parse
+from geartrain_devices.syslog_times import SentTimes
 from geartrain_devices.tail_files import TailFiles
+from geartrain_devices.written_times import TimeOptions
 from tests.security.fuzz_devices import device_requests
 from tests.security.fuzz_files import csv_files, json_files, texts
 from tests.security.fuzz_ingest import publishes
@@ -158,12 +160,16 @@ def syslog_headers(numbers: range) -> Outcome:
         b'<13>2024 Jun  8 11:54:15 UTC my.host.com CRON(pam_unix)[12]: {"key":"value"}',
         b"<13> Sep 8 18:11:57 fe80::1%eth0 last message repeated 3 times",
         b"<150>1 2022-03-29T18:04:30.4+02:00 proxy1 squid: [2022] 10.0.0.9 - - - GET",
+        b"<134>1 1563249630.774247467 remote_DC1_appliance security_event ids_alerted",
+        b"<134>12/31/23 1:02 CET gw a: b",
     )
+    every = TimeOptions(time_zone="Europe/Berlin", time_unit="s", time_format="%m/%d/%y %H:%M CET")
+    by_options = SentTimes("source s", every)
     memory, refused = Memory(numbers), 0
     for number, data in inputs(good, numbers, spoiled):
         memory.look(number)
         try:
-            found = parse(data)
+            found = parse(data, "", by_options) if number % 2 else parse(data)
         except ValueError:
             refused += 1
             continue
@@ -176,8 +182,10 @@ def syslog_headers(numbers: range) -> Outcome:
         head = rest.decode(errors="replace")
         if not head.endswith(text):
             raise AssertionError(f"input {number}: {data!r} became the text {text!r}")
-        head = re.sub(r"^\d{1,3} (?=\d{4}-)", "", head.removesuffix(text))  # a version with an older header
-        for part in (found.sent_text, found.host, found.app, found.process):
+        head = re.sub(
+            r"^\d{1,3} (?=\d{4}-|\d{9})", "", head.removesuffix(text)
+        )  # a version with an older header
+        for part in (found.sent.text if found.sent else "", found.host, found.app, found.process):
             head = head.replace(part or "", "", 1)
         if head.strip(" -[]:\ufeff"):
             raise AssertionError(f"input {number}: {data!r} lost {head!r}")
