@@ -9,6 +9,10 @@ class BrokerError(GeartrainError):
     """No broker could be found, started or reached."""
 
 
+class PortError(GeartrainError):
+    """A port that the configuration names cannot be listened on."""
+
+
 class SupervisorError(GeartrainError):
     """A process died too often, or could not be started; carries the last lines of its log."""
 

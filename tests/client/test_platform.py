@@ -76,6 +76,15 @@ def test_a_wrong_token_is_a_sentence(platform: FakePlatform, tmp_path: Path) -> 
         Platform(Door(door.host, door.port)).get("/status")
 
 
+def test_a_platform_at_the_address_of_one_that_has_ended_is_not_taken_for_it(
+    platform: FakePlatform, tmp_path: Path
+) -> None:
+    door = find_door()
+    former = Door(door.host, door.port, token="of the former one", folder=tmp_path)
+    with pytest.raises(RefusedError, match=f"may be another one, for no gear up runs in {tmp_path}: start"):
+        Platform(former).get("/status")
+
+
 def test_no_redirect_is_followed_and_no_proxy_used(
     asking: Platform, platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -432,7 +432,7 @@ async def quiet_app(folder: Path) -> tuple[int, float]:
     streams = Streams(store.events, dict, store.bearers.check, now_s=lambda: now[0])
     app = make_app(partial(store.bearers.look, own="own"), lambda _: None, audit, [streams])
     app.on_shutdown.append(streams.end)
-    runner, port = await listen(app, ControlSection())
+    runner, port, _ = await listen(app, ControlSection())
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
 
     async def read() -> None:
@@ -472,10 +472,10 @@ async def slow_reader(folder: Path) -> bytes:
     store, audit = ControlStore(folder / "control.sqlite", lambda: 1), AuditLog(folder / "audit", lambda: 1)
     streams = Streams(store.events, dict, store.bearers.check, write_s=0.5, leave_s=120)
     heard, log = Heard(), logging.getLogger("geartrain.control")
-    log.addHandler(heard)
     app = make_app(partial(store.bearers.look, own="own"), lambda _: None, audit, [streams])
     app.on_shutdown.append(streams.end)
-    runner, port = await listen(app, ControlSection())
+    runner, port, _ = await listen(app, ControlSection())
+    log.addHandler(heard)  # it may have said already that its port is taken
     try:
         slow = socket.socket()
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)

@@ -49,7 +49,7 @@ async def asked_by_strangers(folder: Path) -> dict[str, Any]:
     wrong = WrongTokens(audit, lambda: clock.now_s)
     answering = [Tokens(store.bearers, store.answers), Auditing(audit)]
     app = make_app(partial(store.bearers.look, own="own"), wrong.came, audit, answering)
-    runner, port = await listen(app, ControlSection())
+    runner, port, _ = await listen(app, ControlSection())
     url = f"http://127.0.0.1:{port}"
 
     async def ask(token: str, times: int) -> list[Any]:

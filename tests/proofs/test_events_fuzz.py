@@ -147,7 +147,7 @@ def throw(folder: Path, examples: int) -> tuple[int, int]:
         streams = Streams(store.events, dict, store.bearers.check, heartbeat_s=0.01)
         app = make_app(partial(store.bearers.look, own="own"), lambda _: None, audit, [streams])
         app.on_shutdown.append(streams.end)
-        server, port = runner.run(listen(app, ControlSection()))
+        server, port, _ = runner.run(listen(app, ControlSection()))
         counts = [0, 0]
 
         async def judge(question: list[tuple[str, str]], places: list[str]) -> None:

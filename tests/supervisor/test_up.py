@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from geartrain_client.rest.door import find_door
 from geartrain_cloud.broker import is_ready
 from geartrain_cloud.control_store.database import VERSION
 from geartrain_cloud.control_store.store import ControlStore
-from geartrain_cloud.errors import BrokerError
+from geartrain_cloud.errors import PortError
 from geartrain_cloud.platform.config import read_platform
+from geartrain_cloud.platform.door import read_door
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
-from geartrain_cloud.supervisor import up
-from geartrain_cloud.supervisor.up import platform_broker
+from geartrain_cloud.supervisor import named_ports
+from geartrain_cloud.supervisor.named_ports import check_ports
+from geartrain_cloud.supervisor.supervise import StopSignal
+from geartrain_cloud.supervisor.up import bring_up
 from tests.control.platform_client import client_of
 from tests.ports import free_port
 from tests.waiting import WAIT_S
@@ -167,19 +174,87 @@ def test_a_mistake_in_the_configuration_is_one_sentence(tmp_path: Path, text: st
     assert "Traceback" not in done.stderr
 
 
-def test_a_port_for_the_broker_that_another_program_has_is_refused_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_port_that_another_program_has_is_said_and_commands_find_the_platform_at_the_next(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(up, "PORT_FREE_S", 0.2)
+    """The control before has left its port in the state folder, and a listener has that now."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        door = {"url": f"http://127.0.0.1:{taken}", "token_file": str(tmp_path / "control.token"), "pid": 1}
+        PlatformPlaces(tmp_path).door.write_text(json.dumps(door))
+        (tmp_path / "platform.toml").write_text("")  # names no port
+        with platform(tmp_path) as process:
+            found = until(
+                lambda: (found := read_door(PlatformPlaces(tmp_path))) and found.pid != 1 and found, "control"
+            )
+            assert found.taken[0] == taken
+            assert found.port not in found.taken
+            assert find_door(None, tmp_path, {}).port == found.port
+            assert client_of(tmp_path).get("/status")["url"] == found.url
+            assert process.stderr is not None
+            said = list(takewhile(lambda line: not line.startswith("the platform is up"), process.stderr))
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=WAIT_S)
+    ports = " and ".join(map(str, found.taken))
+    verb = "port {} is" if len(found.taken) == 1 else "ports {} are"
+    why = f"{verb.format(ports)} taken by another program, so control listens on {found.port} instead"
+    assert [line for line in said if line.startswith(why)], said
+    assert f"control answers at {found.url}\n" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('broker = "amqtt"\nbroker_port = {port}\n', "broker_port"),
+        ("[control]\nport = {port}\n", "control.port"),
+        ('[fleet]\naddress = "localhost"\nmqtt_port = {port}\ndevice_port = {free}\n', "fleet.mqtt_port"),
+        ('[fleet]\naddress = "hub.example"\nmqtt_port = {free}\ndevice_port = {port}\n', "fleet.device_port"),
+    ],
+)
+def test_a_named_port_that_another_program_has_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, key: str
+) -> None:
+    monkeypatch.setattr(named_ports, "PORT_FREE_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        state = tmp_path / "state"
-        state.mkdir(mode=0o700)
-        (state / "platform.toml").write_text(f'broker = "amqtt"\nbroker_port = {port}\n')
-        config = read_platform(state=state)
-        with pytest.raises(BrokerError, match=f"broker_port: another program listens on {port}: stop it"):
-            platform_broker(config)
-    assert platform_broker(config).port == port
+        (tmp_path / "platform.toml").write_text(text.format(port=port, free=free_port()))
+        config = read_platform(state=tmp_path)
+        said: list[str] = []
+        refusal = rf"{key}: another program listens on (127\.0\.0\.1:)?{port}: stop it, or give another port"
+        with pytest.raises(PortError, match=refusal), StopSignal() as stop:
+            bring_up(config, stop, said.append, lambda url, children: True)
+        assert not said
+        assert not PlatformPlaces(tmp_path).broker.exists()
+    check_ports(config)
+
+
+def test_a_named_port_that_is_let_go_in_time_is_waited_for(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        (tmp_path / "platform.toml").write_text(f"[control]\nport = {port}\n")
+        ends = threading.Timer(0.3, other.close)
+        ends.start()
+        check_ports(read_platform(state=tmp_path))
+        assert other.fileno() == -1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '[control]\nport = 9443\n[fleet]\naddress = "localhost"\ndevice_port = 9443\n',
+            "control.port and fleet.device_port are both 9443: give one of them another",
+        ),
+        (
+            '[control]\nhost = "192.0.2.7"\nport = 9443\ntls = true\n[fleet]\naddress = "localhost"\n',
+            r"control.port: this machine has no address 192\.0\.2\.7 to listen on: give one of its own",
+        ),
+    ],
+)
+def test_ports_that_nothing_can_listen_on_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "platform.toml").write_text(text)
+    with pytest.raises(PortError, match=said):
+        check_ports(read_platform(state=tmp_path))
 
 
 def test_an_older_version_starts_nothing_on_the_store_of_a_later_one(tmp_path: Path) -> None:

@@ -160,14 +160,14 @@ def _not_there(door: Door, error: Exception) -> str:
     why = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if isinstance(error, ConnectionRefusedError):
         why = "nobody listens there"
-    if door.folder and _runs(door.folder):
+    if door.folder and is_up(door.folder):
         trouble = _trouble(door.folder)
         return f"the platform at {door.url} does not answer ({why}), though gear up runs: {trouble}"
     todo = "start it with gear up" if door.folder else "start it with gear up there, or name another --url"
     return f"the platform at {door.url} does not answer ({why}): {todo}"
 
 
-def _runs(folder: Path) -> bool:
+def is_up(folder: Path) -> bool:
     """Whether a `gear up` has the state folder; False where that cannot be seen."""
     from geartrain.adapters.file_lock import is_held  # which Windows lacks, where no gear up runs
 

@@ -19,7 +19,7 @@ import msgspec
 from geartrain.printable import printable
 from geartrain_client.errors import FailedError, RefusedError, StoppedError, UnreachableError
 from geartrain_client.rest.door import TOKEN, TOKEN_FILE, Door
-from geartrain_client.rest.exchange import Answer, exchange, lines_of
+from geartrain_client.rest.exchange import Answer, exchange, is_up, lines_of
 
 ROOT = "/api/v1"
 ATTEMPTS = 5
@@ -148,13 +148,17 @@ class Platform:
             said = _Error(sentence=f"what answers at {self.door.url} is no platform: status {answer.status}")
         sentence = printable(" ".join(said.sentence.split()), _SENTENCE_CHARS_MAX)
         if answer.status == 401 and said.code in ("", "unauthorized"):
-            token = "does not take this token" if self.door.token else "asks for a token"
-            sentence = (
-                f"the platform at {self.door.url} {token}: name the file of the right one with {TOKEN_FILE}, "
-                f"or give it in {TOKEN}"
-            )
+            sentence = self._unknown()
         kind = RefusedError if answer.status < 500 else FailedError
         raise kind(sentence or f"the platform answered with status {answer.status}", answer.status, said.code)
+
+    def _unknown(self) -> str:
+        """What a platform that does not know the token means, and what to do."""
+        token = "does not take this token" if self.door.token else "asks for a token"
+        todo = f"name the file of the right one with {TOKEN_FILE}, or give it in {TOKEN}"
+        if self.door.folder and not is_up(self.door.folder):
+            todo = f"it may be another one, for no gear up runs in {self.door.folder}: start that, or {todo}"
+        return f"the platform at {self.door.url} {token}: {todo}"
 
 
 def _with(path: str, parameters: Mapping[str, Any]) -> str:

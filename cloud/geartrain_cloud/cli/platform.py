@@ -24,10 +24,11 @@ def run_platform(state: Path | None, config: Path | None) -> None:
         notice.print(printable(sentence), soft_wrap=True)
 
     def tell(url: str, children: Mapping[str, Child]) -> bool:
-        if url and not urls:
+        if url and url not in urls[-1:]:
             urls.append(url)
             say(f"control answers at {url}")
-            say("the platform is up: gear submit, gear list, gear status; Ctrl-C ends it")
+            if len(urls) == 1:
+                say("the platform is up: gear submit, gear list, gear status; Ctrl-C ends it")
         return False
 
     say(f"state folder: {found.state}")

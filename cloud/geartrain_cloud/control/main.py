@@ -61,7 +61,8 @@ from geartrain_cloud.errors import CertificateError, PageError
 from geartrain_cloud.hosting.questions import QuestionFolder
 from geartrain_cloud.pages.token import read_token
 from geartrain_cloud.platform.config import PlatformConfig, read_platform
-from geartrain_cloud.platform.places import PlatformPlaces, read_report, write_report
+from geartrain_cloud.platform.door import read_door, write_door
+from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.rest.access import Tokens
 from geartrain_cloud.rest.audit import Auditing, AuditLog
 from geartrain_cloud.rest.openapi import Contract
@@ -149,13 +150,13 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
         wrong = WrongTokens(audit, clock.monotonic_s)
         app = make_app(look, wrong.came, audit, answering, local=context is None)
         app.on_shutdown.append(streams.end)
-        runner, port = await listen(app, config.control, _former_port(places), context)
+        runner, port, taken = await listen(app, config.control, _former_port(places), context)
         url.append(config.rest_url(port))
         try:
             trust.round()
             reconciler.round()
             devices = await _listen_for_devices(config, enrolment, trust)
-            _write_door(config, url[0])
+            write_door(config, url[0], taken)
             following = _follow_lane(store, config, clock, clones, asking)
             works = (following, *_works(config, store, cuts, audit, clock, changed.set))
             lane = asyncio.ensure_future(_together(*works))
@@ -346,16 +347,10 @@ async def _reconcile(
             await ends
 
 
-def _write_door(config: PlatformConfig, url: str) -> None:
-    """Say where REST answers; raises `OSError`."""
-    door = {"url": url, "token_file": str(config.places.token), "pid": os.getpid()}
-    write_report(config.places.door, door | config.rest_authority)
-
-
 def _former_port(places: PlatformPlaces) -> int:
     """The port of the control before, so that clients find this one; 0 for none."""
-    _, _, port = str(read_report(places.door).get("url", "")).rpartition(":")
-    return int(port) if port.isascii() and port.isdecimal() and 0 < int(port) < 65_536 else 0
+    door = read_door(places)
+    return 0 if door is None else door.port
 
 
 def open_token(places: PlatformPlaces) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import logging
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
@@ -77,6 +78,7 @@ from geartrain_cloud.rest.routes import add_routes, route
 if TYPE_CHECKING:
     from geartrain_cloud.control.enrolment import Enrolment
 
+_LOG = logging.getLogger("geartrain.control")
 PORT_PREFERRED = 8764
 AGENT = "geartrain_edge"
 """The package that a device of the platform's own machine is run by."""
@@ -408,28 +410,31 @@ def make_app(
 
 async def listen(
     app: web.Application, control: ControlSection, former: int = 0, context: ssl.SSLContext | None = None
-) -> tuple[PageRunner, int]:
-    """Serve `app` as `[control]` says; what has to be cleaned up, and the port. Port 0 there: `former`, or
-    8764, or any free one where those are taken, with a warning in the log. context: of TLS, None for HTTP.
-    Raises `UnavailableError`.
+) -> tuple[PageRunner, int, list[int]]:
+    """Serve `app` as `[control]` says. Port 0 there: `former`, or 8764, or any free one where those are
+    taken. context: of TLS, None for HTTP. Returns what has to be cleaned up, the port, and the ports that
+    other programs have, each also a warning in the log. Raises `UnavailableError`.
     """
     host, port = control.host, control.port
     runner = PageRunner(app, error_form)
     await runner.setup()
-    ports = [port] if port else [*([former] if former else []), PORT_PREFERRED, 0]
-    for number, one in enumerate(ports):
+    ports = [port] if port else [*dict.fromkeys([former or PORT_PREFERRED, PORT_PREFERRED]), 0]
+    taken: list[int] = []
+    for one in ports:
         try:
             await web.TCPSite(runner, host, one, ssl_context=context).start()
+            break
         except OSError as error:
-            if number + 1 == len(ports):
+            is_taken = error.errno == errno.EADDRINUSE
+            if not is_taken or one == ports[-1]:
                 await runner.cleanup()
-                why = "another program listens there" if error.errno == errno.EADDRINUSE else error.strerror
+                why = "another program listens there" if is_taken else error.strerror
                 raise UnavailableError(
                     f"REST cannot listen on {host}:{one}: {why or error}; give another control.port"
                 ) from None
-        else:
-            break
-    return runner, runner.addresses[0][1]
+            _LOG.warning("another program listens on %s:%d, so REST takes another port", host, one)
+            taken.append(one)
+    return runner, runner.addresses[0][1], taken
 
 
 def rest_context(config: PlatformConfig) -> ssl.SSLContext | None:

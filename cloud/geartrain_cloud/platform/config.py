@@ -56,7 +56,7 @@ class SparkSection(_Section, frozen=True):
 
 
 class ControlSection(_Section, frozen=True):
-    """`[control]`: where REST listens; port 0: 8764, or any free one where that is taken. tls: by HTTPS, as
+    """`[control]`: where REST listens; port 0: 8764, or a free one where that is taken. tls: by HTTPS, as
     it must beyond this machine. certificate, key: PEM of what it shows then, else that of the fleet's name.
     address: by which clients reach it and which the certificate is for, else the fleet's, else `host`.
     backups: the folder of those that are made by REST, else one beside the state folder.

@@ -101,7 +101,7 @@ class PlatformPlaces:
 
     @property
     def door(self) -> Path:
-        """Where REST answers: `{"url", "token_file"}`."""
+        """Where REST answers, as `geartrain_cloud.platform.door` writes it."""
         return self.folder / "platform.json"
 
     @property

@@ -7,7 +7,6 @@ returns, no process is left behind.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -17,17 +16,18 @@ from geartrain.errors import ConfigError
 from geartrain_client.errors import StoppedError
 from geartrain_cloud.broker import BrokerChoice, choose_broker, wait_until_ready
 from geartrain_cloud.broker.ready import is_free
-from geartrain_cloud.errors import BrokerError, FullDiskError
+from geartrain_cloud.errors import FullDiskError
 from geartrain_cloud.platform.config import BROKERS, PlatformConfig
+from geartrain_cloud.platform.door import ControlDoor, port_of, read_door
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.supervisor.child import Child, ChildSpec, ChildState
 from geartrain_cloud.supervisor.folder_lock import FolderLock
+from geartrain_cloud.supervisor.named_ports import check_ports
 from geartrain_cloud.supervisor.platform import BROKER, CONTROL, Processes
 from geartrain_cloud.supervisor.supervise import StopSignal, Supervisor
 from geartrain_cloud.system_user import check_system_user
 
 BROKER_READY_S = 30.0
-PORT_FREE_S = 5.0
 TURN_S = 0.2
 GRACE_S = 15.0
 DOWN_S = 60.0
@@ -45,19 +45,26 @@ def bring_up(
 
     beside: what else runs so long. Raises what `work` raises, and `StoppedError` when a
     signal came before it was done. Raises `StateError` when another platform runs in the folder, and
-    `ConfigError` or `BrokerError` when there is no broker. Raises `MistakeError` for a user as whom Spark
-    cannot start.
+    `ConfigError` or `BrokerError` when there is no broker. Raises `PortError` for a port of the configuration
+    that cannot be had, and `MistakeError` for a user as whom Spark cannot start.
     """
     check_system_user()
     notes = ServiceNotes()
     with FolderLock(config.state), Supervisor(config.state, grace_s=GRACE_S) as supervisor:
+        check_ports(config)
         broker = platform_broker(config)
         processes = Processes(config, broker)
         processes.write_broker()
         _start_broker(config, broker, processes, supervisor, stop, say)
         notes.ready()
-        full = ""
-        while not work(_control_url(config.places, supervisor), supervisor.children):
+        full, known = "", ControlDoor("", 0)
+        while True:
+            door = _control_door(config.places, supervisor)
+            if door is not None and door != known:
+                known = door
+                _tell_taken(door, say)
+            if work("" if door is None else door.url, supervisor.children):
+                return
             notes.alive()
             stop.wait(TURN_S)
             if stop.received is not None:
@@ -85,11 +92,23 @@ def _tell(supervisor: Supervisor, say: Say) -> None:
     supervisor.happenings.clear()
 
 
-def _control_url(places: PlatformPlaces, supervisor: Supervisor) -> str:
-    """Where the control that runs now answers; empty while it does not."""
-    door, child = read_report(places.door), supervisor.children.get(CONTROL)
-    is_its = child is not None and child.pid is not None and door.get("pid") == child.pid
-    return str(door.get("url", "")) if is_its else ""
+def _control_door(places: PlatformPlaces, supervisor: Supervisor) -> ControlDoor | None:
+    """Where the control that runs now answers; None while it does not."""
+    door, child = read_door(places), supervisor.children.get(CONTROL)
+    is_its = door is not None and child is not None and door.pid == child.pid
+    return door if is_its else None
+
+
+def _tell_taken(door: ControlDoor, say: Say) -> None:
+    """Say which ports control has not got, so that nobody looks for the platform there."""
+    if not door.taken:
+        return
+    ports = " and ".join(str(port) for port in door.taken)
+    which = f"port {ports} is" if len(door.taken) == 1 else f"ports {ports} are"
+    say(
+        f"{which} taken by another program, so control listens on {door.port} instead: gear finds it by the "
+        "state folder; [control] port in platform.toml gives it a port of your choice"
+    )
 
 
 def platform_broker(config: PlatformConfig) -> BrokerChoice:
@@ -109,28 +128,14 @@ def platform_broker(config: PlatformConfig) -> BrokerChoice:
         return open_broker(config, folder)
     if config.broker not in BROKERS:
         return choose_broker(config.broker, folder, config.broker_certs)
-    _check_is_free(config)
     return choose_broker(
         config.broker, folder, config.broker_certs, config.broker_port or _former_port(config)
     )
 
 
-def _check_is_free(config: PlatformConfig) -> None:
-    """Raise `BrokerError` where another program has the port of the file; a former broker soon lets it go."""
-    until_s = time.monotonic() + PORT_FREE_S
-    while config.broker_port and not is_free(config.broker_port):
-        if time.monotonic() >= until_s:
-            raise BrokerError(
-                f"{config.path}: broker_port: another program listens on {config.broker_port}: stop it, or "
-                "give another port"
-            )
-        time.sleep(0.1)
-
-
 def _former_port(config: PlatformConfig) -> int:
     """The port of the broker before, if it is still free; else 0."""
-    _, _, port = str(read_report(config.places.broker).get("address", "")).rpartition(":")
-    known = int(port) if port.isascii() and port.isdecimal() and 0 < int(port) < 65_536 else 0
+    known = port_of(str(read_report(config.places.broker).get("address", "")))
     return known if known and is_free(known) else 0
 
 
