@@ -46,7 +46,7 @@ def test_a_step_moves_over_a_slow_link_and_the_tables_are_the_same(tmp_path: Pat
         r"link: [\d.]+ kB/s for [\d,]+ records/s, .* of 1 kB/s; the cloud is [\d.]+ s behind", said
     )
     assert "step streets runs on the devices" in said
-    before, after = re.findall(r"link (?:before|after) .*: [\d.]+ kB/s .*?([\d.]+) bytes each", said)
+    before, after = re.findall(r"link in the (?:last|first) .*: [\d.]+ kB/s .*?([\d.]+) bytes each", said)
     assert float(after) < float(before)
     counters = [
         read_report(agent_status(places, f"device-{number}", "traffic.1"))["counters"] for number in (1, 2)

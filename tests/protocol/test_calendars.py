@@ -187,7 +187,7 @@ def test_the_rules_of_a_zone_are_options_of_its_steps_and_part_of_the_revision()
     revisions = [revision_of("", make_plan(one)) for one in (ruled, ruled, graph, graph_of("Asia/Gaza"))]
     assert revisions[0].hash == revisions[1].hash
     assert len({revision.hash for revision in revisions}) == 3
-    [window] = [step.options["window"] for step in revisions[0].steps if step.id == "days"]
+    [window] = [step.options["whole"]["window"] for step in revisions[0].steps if step.id == "days"]
     assert window["zone"] == "Europe/Berlin"
     assert window["rules"].startswith("sha256:")
 

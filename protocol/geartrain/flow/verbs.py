@@ -6,9 +6,11 @@ only some flows have is imported where it is declared, so that no other flow pay
 
 from __future__ import annotations
 
+import inspect
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from geartrain.errors import FlowError, GeartrainError, SchemaError
@@ -77,9 +79,15 @@ def check_step(where: str, operator: Operator, kind: Any) -> None:
 
 
 def _check_functions(where: str, operator: Operator) -> None:
-    """Raise `FlowError` for user code that a call would not run: a coroutine, or a generator."""
+    """Raise `FlowError` for user code that a call would not run: a coroutine, a generator, what is no
+    function, or one that takes another number of arguments.
+    """
+    arguments = _arguments(type(operator))
     for name in getattr(operator, "__struct_fields__", ()):
         value = getattr(operator, name)
+        if name in arguments and value is not None:
+            _check_callable(where, "key" if operator.kind == "key_by" else name, value)
+            _check_arguments(where, value, arguments[name])
         if name == "task":
             _check_names(where, type(value))
             for call in _CALLS:
@@ -89,6 +97,39 @@ def _check_functions(where: str, operator: Operator) -> None:
             _check_runs(f"{where}: {name_of(value)}", value, None)
         else:
             _check_runs(f"{where}: {name_of(value)}", value, "return the value")
+
+
+@cache
+def _arguments(operator: type) -> dict[str, int]:
+    """With how many arguments an operator calls the user's function in each field that holds one; without
+    those that may hold the name of a record's field instead.
+    """
+    counts = dict[str, int]()
+    for name, kind in typing.get_type_hints(operator).items():
+        choices = (kind,) if typing.get_origin(kind) is Callable else typing.get_args(kind)
+        functions = [choice for choice in choices if typing.get_origin(choice) is Callable]
+        if functions and str not in choices:
+            counts[name] = len(typing.get_args(functions[0])[0])
+    return counts
+
+
+def _check_callable(where: str, name: str, value: object) -> None:
+    if not callable(value):
+        raise FlowError(f"{where}: {name}={value!r} must be a function")
+
+
+def _check_arguments(where: str, function: Callable[..., object], count: int) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # some of C's functions have none
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        many = "argument" if count == 1 else "arguments"
+        bare = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
+        takes = f"{name_of(function)}{inspect.Signature(bare)}"
+        raise FlowError(f"{where}: {takes} is called with {count or 'no'} {many}") from None
 
 
 def _check_names(where: str, task: type) -> None:
@@ -198,6 +239,7 @@ def returned_by(where: str, function: Callable[..., Any], *, of_iterable: bool) 
     """The type that a function is annotated to return, or to return many of; raises `FlowError` where it is
     not.
     """
+    _check_callable(where, "function", function)
     try:
         found = typing.get_type_hints(function).get("return")
     except (NameError, TypeError):

@@ -235,6 +235,8 @@ def fold(
     window: Window | None,
 ) -> Stream[U]:
     """Add a checked fold, with or without a window; raises `FlowError`."""
+    if not callable(make):
+        raise stream.mistake(step, f"make={make!r} must be a function, such as int, which makes a 0")
     held = state or (make if isinstance(make, type) else _returned(make))
     if held is None:
         raise stream.mistake(step, "what type is the state? annotate what make returns, or pass state=...")
