@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
-from geartrain.adapters.kafka_properties import client_properties, refused_user
+from geartrain.adapters.kafka_properties import read_properties, refused_user
 from geartrain.adapters.system import SystemClock
+from geartrain.declarations.kafka import client_properties
 from geartrain.declarations.options import Count, SecretText
 from geartrain.errors import USER_ERRORS, ConfigError, SourceError
 from geartrain.ports import Clock
@@ -97,7 +98,9 @@ class KafkaTopic(ValueOptions, Source[T]):
             if not value.strip():
                 raise SourceError(f"{where} has no {name}: set {name} under [sources.{step}]")
         try:
-            given = client_properties(where, self.properties, self.properties_file, _OURS)
+            given = client_properties(
+                where, self.properties, read_properties(where, self.properties_file), _OURS
+            )
         except ConfigError as error:
             raise SourceError(str(error)) from None
         fields = JsonFields(where, out, self.time, self, self.fields)

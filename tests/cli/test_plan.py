@@ -10,7 +10,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from geartrain.errors import ConfigError
 from geartrain_client.cli import main
+from geartrain_client.cli.submitting import SubmitWishes, body_of
 from geartrain_examples.stocks.data import write_sample
 
 STOCKS = "geartrain_examples.stocks.flow:flow"
@@ -399,3 +401,39 @@ def test_a_source_that_gives_nothing_cannot_be_measured(module: Path, capsys: Ca
     code, _, err = gear(["plan", "nothing:table", "--measure", "1"], capsys)
     assert code == 2
     assert "rows gave no record within 0.0 s, so nothing is known: give it more time" in err
+
+
+BOXES = """
+from geartrain import Flow, Record, Table
+from geartrain.sinks import KafkaSink
+from geartrain_devices.csv_replay import CsvReplay
+
+
+class Box(Record):
+    camera: str
+    xmin: float
+
+
+flow = Flow("boxes")
+boxes = flow.source("b", CsvReplay(path="", time_column="time"), out=Box)
+boxes.sink("table", Table("boxes"))
+boxes.sink("topic", KafkaSink("topic", topic="boxes"))
+"""
+
+
+def test_a_plan_asks_what_stores_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    (tmp_path / "boxes_to_plan.py").write_text(BOXES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    flow = "boxes_to_plan:flow"
+    (warning,) = planned([flow], capsys)["warnings"]
+    assert warning.startswith("sink 'table': table 'boxes' has a field 'xmin', a name that PostgreSQL keeps")
+    assert warning.endswith("where [tables] store of the platform is a PostgreSQL")
+    code, _, err = gear(["plan", flow, "--set", "topic.brokers=b:none"], capsys)
+    assert code == 2
+    assert "sink 'topic': brokers = 'b:none': 'b:none' is no address of a broker" in err
+    with pytest.raises(
+        ConfigError, match=r"sink 'topic' has no brokers: set brokers .*--set topic\.brokers=…"
+    ):
+        body_of(flow, SubmitWishes())

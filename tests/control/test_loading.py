@@ -77,6 +77,37 @@ def test_a_table_that_the_platforms_store_will_refuse_is_refused_at_once(
         asyncio.run(Loader(in_postgres=True)(question))
 
 
+HOOKED = """
+from geartrain import Flow, Record
+from geartrain.sinks import WebhookSink
+from geartrain_devices.csv_replay import CsvReplay
+
+
+class Box(Record):
+    camera: str
+
+
+flow = Flow("hooked")
+boxes = flow.source("b", CsvReplay(path="", time_column="time"), out=Box)
+boxes.sink("hook", WebhookSink("hook", headers={"X-Site": "north"}))
+"""
+
+
+def test_options_that_a_sink_cannot_have_are_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    flow = module(tmp_path, "hooked", HOOKED)
+    with pytest.raises(FlowRefusedError, match=r"sink 'hook' has no url: set url .*--set hook\.url=…"):
+        load(Question(flow, "auto", {}))
+    with pytest.raises(FlowRefusedError, match="sink 'hook': its url is no address"):
+        load(Question(flow, "auto", {"hook": {"url": "hooks"}}))
+    named = {"hook": {"url": "https://hooks.example", "headers_file": "/no/file"}}
+    with pytest.raises(FlowRefusedError, match="headers_file: /no/file cannot be read"):
+        load(Question(flow, "auto", named))
+    assert load(Question(flow, "auto", {"hook": {"url": "https://hooks.example"}})).outline is not None
+
+
 def test_a_flow_is_outlined_and_texts_become_values() -> None:
     options = {"quotes": {"path": "p.csv", "select": "AAPL,IBM"}, "drawdown": {"period": "month"}}
     answer = load(Question(STOCKS, "cloud", options, {"d1": {"quotes": {"select": ["FB"]}}}))

@@ -382,7 +382,7 @@ def test_messages_go_to_their_topics_and_can_be_known_again(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("topic", "why"),
-    [("", "must be a topic"), ("a/+", "must be a topic"), ("a/{no}", "names 'no', which is not")],
+    [("", "has no topic: set topic"), ("a/+", "must be a topic"), ("a/{no}", "names 'no', which is not")],
 )
 def test_a_topic_that_cannot_be_is_refused(tmp_path: Path, topic: str, why: str) -> None:
     with pytest.raises(TableError, match=why):

@@ -309,7 +309,8 @@ def test_another_address_comes_with_a_revision(tmp_path: Path, hooks: Hooks) -> 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"url": ""}, "sink 'sink0': its url is no address, such as https://hooks.example/alerts"),
+        ({"url": ""}, "sink 'sink0' has no url: set url in the flow"),
+        ({"url": "hooks"}, "sink 'sink0': its url is no address, such as https://hooks.example/alerts"),
         ({"url": "ftp://a/b"}, "its url is no address"),
         ({"url": "http://a:b/"}, "its url is no address"),
         ({"url": "http://[a/"}, "its url is no address"),

@@ -21,6 +21,7 @@ from geartrain.errors import ConfigError
 from geartrain.fleet.selectors import ALL
 from geartrain.flow.loading import load_flow
 from geartrain.graph.graph import Graph, Step
+from geartrain.operators.sink import check_sinks
 from geartrain.operators.source import SourceOperator, is_in_cloud
 from geartrain.planning import Channel, Plan, legal_cuts, make_plan
 from geartrain.planning.cuts import Cut, Reason, TooManyCutsError
@@ -75,7 +76,9 @@ class Measured:
 
 def show_plan(flow: str, options: PlanOptions, settings: Mapping[str, Mapping[str, Any]]) -> None:
     """Print the plan; raises `GeartrainError`."""
-    graph = with_partials(load_flow(flow).graph().with_options(settings))  # what any cut may have is measured
+    graph = load_flow(flow).graph().with_options(settings)
+    check_sinks(graph, is_complete=False)
+    graph = with_partials(graph)  # what any cut may have is measured
     plan, measured = make_plan(graph, options.cut), None
     if options.measures:
         measured = _measured(graph, options)

@@ -15,6 +15,7 @@ from geartrain import __version__
 from geartrain.control.states import ADAPTIVE
 from geartrain.errors import ConfigError
 from geartrain.flow.loading import load_flow
+from geartrain.operators.sink import check_sinks
 from geartrain.planning.mixed import make_mixed_plan
 from geartrain.printable import printable
 from geartrain.revision import code_of, revision_of
@@ -101,6 +102,7 @@ def body_of(flow: str, wishes: SubmitWishes) -> dict[str, Any]:
     name = wishes.name
     if not wishes.unchecked:
         graph = load_flow(flow).graph().with_options(wishes.settings)
+        check_sinks(graph, is_complete=True)
         for device, settings in wishes.own.items():
             _check_own(graph, device, settings)
         cuts = [cut for _, cut in wishes.device_cuts if cut != ADAPTIVE]

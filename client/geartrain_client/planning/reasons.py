@@ -9,7 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from geartrain.declarations.limits import check_postgres
+from geartrain.declarations.sink import Table
+from geartrain.errors import ConfigError
 from geartrain.graph.graph import Graph, Step, Tier
+from geartrain.operators.sink import SinkOperator
 from geartrain.planning.cuts import Cut, Reason, Rule, limits
 from geartrain.planning.estimate import SCALE, estimated_bytes
 from geartrain.planning.least_bytes import least_bytes
@@ -177,12 +181,26 @@ def warnings(plan: Plan, costs: Costs | None = None) -> list[str]:
         fields = [field.name for field in derive(channel.kind).fields if is_untyped(field)]
         if fields:
             found.append(_untyped(channel.id, fields, costs))
+    found += _of_tables(plan.graph)
     if costs is not None and costs.of_cut(plan.graph, plan.cut).cpu_share > costs.capacity:
         share = costs.of_cut(plan.graph, plan.cut).cpu_share
         found.append(
             f"this cut takes {share:.2g} of a core of a device, above the capacity of {costs.capacity:g}: "
             "deal its splits to more devices, or cut higher"
         )
+    return found
+
+
+def _of_tables(graph: Graph) -> list[str]:
+    """Which tables a platform that keeps its tables in PostgreSQL will not take, one sentence each."""
+    found = []
+    for step in graph.sinks():
+        if isinstance(step.operator, SinkOperator) and isinstance(table := step.operator.table, Table):
+            schema = derive(graph[step.inputs[0].step].out)
+            try:
+                check_postgres(f"sink {step.id!r}", table.name, table.key, schema)
+            except ConfigError as error:
+                found.append(f"{error}, where [tables] store of the platform is a PostgreSQL")
     return found
 
 

@@ -63,8 +63,7 @@ from geartrain_cloud.changes.fitting import Ladder
 from geartrain_cloud.control_store.model import Channel, Options, Outline, SourceOutline
 from geartrain_cloud.sinks.evolution import EvolutionError, evolutions
 from geartrain_cloud.sinks.layout import Layout
-from geartrain_cloud.sinks.limits import check_tables
-from geartrain_cloud.sinks.opening import OutgoingSink, is_anew, sink_places
+from geartrain_cloud.sinks.opening import OutgoingSink, check_places, is_anew, sink_places
 from geartrain_cloud.spark.compile import hosted_query, part_of
 
 QUESTION_BYTES_MAX = 4 << 20
@@ -260,7 +259,7 @@ def _check_whole(graph: Graph, question: Question) -> None:
     _check_histories(graph)
     if not question.keeps_flow:
         places = [place for place in sink_places(graph) if not isinstance(place.sink, OutgoingSink)]
-        check_tables([place.layout for place in places], in_postgres=question.in_postgres)
+        check_places(graph.name, places, in_postgres=question.in_postgres)
 
 
 def _check_histories(graph: Graph) -> None:

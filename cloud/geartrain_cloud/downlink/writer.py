@@ -38,6 +38,7 @@ from geartrain_cloud.downlink.sealing import Part, parts_of, seal
 from geartrain_cloud.downlink.store import Lane, OutBatch
 from geartrain_cloud.log.pack import pack, unpack
 from geartrain_cloud.sinks.binding import NOTHING, Binding, Mark
+from geartrain_cloud.sinks.layout import Layout
 from geartrain_cloud.sinks.rows import take_rows
 from geartrain_cloud.sinks.store import Rows
 
@@ -149,6 +150,9 @@ class OutboxWriter:
         self._only_gives = channels.keys() <= {GIVEN}  # it may begin amid a flow: a claim is made again
         self._lock = threading.Lock()
         self._database = open_outbox(path, flow, busy_s)
+
+    def check(self, layout: Layout) -> None:
+        """It has no options."""
 
     def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
         """Nothing is made before the first row."""

@@ -17,6 +17,7 @@ from geartrain_cloud.hosting.flow_log import FlowLog
 from geartrain_cloud.hosting.prepared import Prepared
 from geartrain_cloud.hosting.versions import Hosted
 from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.sinks.layout import Layout
 from geartrain_cloud.sinks.opening import OutgoingSink, SinkPlace
 from geartrain_cloud.sinks.store import Rows, Store
 from geartrain_cloud.spark.clocks import least_clock
@@ -30,6 +31,9 @@ class SilentOutbox:
 
     def __init__(self, channels: Mapping[str, NamedChannel]) -> None:
         self._channels = channels
+
+    def check(self, layout: Layout) -> None:
+        """It has no options."""
 
     def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
         """Nothing is made."""

@@ -15,6 +15,7 @@ from geartrain.declarations.sink import Sink
 from geartrain.records.codes import Refusal
 from geartrain.records.event_time import format_time
 from geartrain.schema import ColumnBatch, Schema
+from geartrain_cloud.sinks.layout import Layout
 from geartrain_cloud.sinks.rows import plain_rows
 from geartrain_cloud.sinks.store import Rows
 
@@ -24,6 +25,10 @@ class Console:
 
     def __init__(self) -> None:
         self._sinks: dict[str, tuple[ConsoleSink, Schema]] = {}
+
+    def check(self, layout: Layout) -> None:
+        """Raise `TableError` for options that cannot be."""
+        layout.check()
 
     def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
         """Say what comes."""

@@ -74,20 +74,23 @@ class DeltaTables(MarkedStore[Path]):
             table.make()
             self._tables[table.folder] = table
 
-    def _checked(self, sink_id: str, sink: DeltaTable, schema: Schema) -> Delta:
+    def check(self, layout: Layout) -> None:
+        """Raise `TableError` for a table that cannot be; one beside the flow's own file is not looked at."""
+        if isinstance(layout.table, DeltaTable):
+            self._checked(layout.sink, layout.table, layout.schema, is_there=bool(layout.table.folder))
+
+    def _checked(self, sink_id: str, sink: DeltaTable, schema: Schema, *, is_there: bool = True) -> Delta:
+        """is_there: whether its folder is known by now."""
+        Layout(sink_id, sink, schema).check()
         try:
             import deltalake  # noqa: F401 - an extra: only who uses it has it
         except ImportError:
             raise TableError(
                 f'sink {sink_id!r}: Delta needs deltalake: pip install "geartrain-cloud[delta]"'
             ) from None
-        if sink.key:
-            raise TableError(
-                f"sink {sink_id!r}: rows of a Delta table are only added, so there is no key: leave it away, "
-                "or use a Table or PostgresTable"
-            )
         table = Delta(self._flow, sink_id, schema, Path(sink.folder or self._beside) / f"{sink.name}.delta")
-        table.check()
+        if is_there:
+            table.check()
         return table
 
     def planned(self, layouts: Sequence[Layout]) -> list[Evolution]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -22,15 +21,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from geartrain.adapters.kafka_properties import client_properties, refused_user
-from geartrain.declarations.cloud_sink import KafkaSink
+from geartrain.adapters.kafka_properties import read_properties, refused_user
+from geartrain.declarations.cloud_sink import KAFKA_OURS, KafkaSink
+from geartrain.declarations.kafka import client_properties
 from geartrain.declarations.sink import Sink
-from geartrain.errors import ConfigError
 from geartrain.records.codes import Code, Refusal
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.binding import Mark
 from geartrain_cloud.sinks.evolution import Evolution
-from geartrain_cloud.sinks.layout import Layout, TableError
+from geartrain_cloud.sinks.layout import Layout, TableError, table_errors
 from geartrain_cloud.sinks.marked import MarkedStore
 from geartrain_cloud.sinks.rows import message_rows
 from geartrain_cloud.sinks.secrets import NONE, SinkSecrets, asked_in, without
@@ -51,19 +50,6 @@ _TURN_S = 0.5
 _ATTEMPTS = 3
 _TRANSACTION_MS = 300_000
 """How long the cluster waits for an open transaction of a query that does not come back."""
-_OURS = (
-    "bootstrap.servers",
-    "transactional.id",
-    "enable.idempotence",
-    "acks",
-    "transaction.timeout.ms",
-    "isolation.level",
-    "enable.auto.commit",
-    "auto.offset.reset",
-    "enable.partition.eof",
-)
-_SECRET = re.compile(r"password|secret|^sasl\.username$")
-"""Properties that may be secrets."""
 _GROUP = "geartrain"  # which Kafka wants of a consumer, and nothing is committed under
 
 
@@ -92,10 +78,15 @@ class KafkaTopics(MarkedStore[Way]):
         self._sinks: dict[str, tuple[KafkaSink, Schema, Way]] = {}
         self._clusters: dict[Way, Cluster] = {}
 
+    def check(self, layout: Layout) -> None:
+        """Raise `TableError` for options that cannot be."""
+        if isinstance(layout.table, KafkaSink):
+            _way_of(layout, layout.table)
+
     def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
         """Say what comes; raises `TableError` for options that cannot be."""
         if isinstance(sink, KafkaSink):
-            way = _way_of(sink_id, sink)
+            way = _way_of(Layout(sink_id, sink, schema), sink)
             self._sinks[sink_id] = (sink, schema, way)
             self._clusters.setdefault(way, Cluster(way, self._flow, partial(self._filled, sink_id, way)))
 
@@ -107,8 +98,7 @@ class KafkaTopics(MarkedStore[Way]):
     def planned(self, layouts: Sequence[Layout]) -> list[Evolution]:
         """A topic has no columns; raises `TableError` for options that cannot be."""
         for layout in layouts:
-            if isinstance(layout.table, KafkaSink):
-                _way_of(layout.sink, layout.table)
+            self.check(layout)
         return []
 
     def evolve(self, layouts: Sequence[Layout]) -> None:
@@ -407,28 +397,22 @@ class Cluster:
         self._marks.clear()
 
 
-def _way_of(sink_id: str, sink: KafkaSink) -> Way:
+def _way_of(layout: Layout, sink: KafkaSink) -> Way:
     """How a sink reaches its cluster; raises `TableError` for options that cannot be."""
-    where = f"sink {sink_id!r}"
+    where = f"sink {layout.sink!r}"
     try:
         import confluent_kafka  # noqa: F401 - an extra: only who uses it has it
     except ImportError:
         raise TableError(
             f'{where}: Kafka needs confluent-kafka: pip install "geartrain-cloud[kafka]"'
         ) from None
-    for name, value in (("brokers", sink.brokers), ("topic", sink.topic), ("marks", sink.marks)):
-        if not value.strip():
-            raise TableError(f"{where} has no {name}: set {name} in the flow or under [steps.{sink_id}]")
-    if sink.marks == sink.topic:
-        raise TableError(f"{where}: marks cannot be the topic itself: name another topic")
-    try:
-        path = Path(sink.properties_file) if sink.properties_file else None
-        asked = asked_in(f"{where}: properties", sink.properties)
-        properties = client_properties(where, without(sink.properties, asked), path, _OURS)
-    except ConfigError as error:
-        raise TableError(str(error)) from None
-    if open_one := next((name for name in asked if not _SECRET.search(name)), None):
-        raise TableError(f"{where}: properties: {open_one} is no secret: write its value")
+    layout.check_complete()
+    path = Path(sink.properties_file) if sink.properties_file else None
+    asked = asked_in(f"{where}: properties", sink.properties)
+    with table_errors():
+        properties = client_properties(
+            where, without(sink.properties, asked), read_properties(where, path), KAFKA_OURS
+        )
     references = {name: sink.properties[name] for name in asked if name not in properties}
     return Way(sink.brokers, sink.marks, tuple(sorted((properties | references).items())))
 

@@ -10,6 +10,7 @@ records of one key, the canonically later one stays, in whatever order they are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
@@ -17,7 +18,7 @@ from operator import itemgetter
 from typing import Any
 
 from geartrain.declarations.sink import Sink, Table
-from geartrain.errors import GeartrainError
+from geartrain.errors import ConfigError, GeartrainError
 from geartrain.graph.graph import DEAD_LETTERS, LATE, OVERTAKEN
 from geartrain.records.letters import Letter
 from geartrain.schema import ColumnBatch, Field, FieldType, Schema, derive
@@ -26,8 +27,6 @@ EVENT_TIME = "_event_time"
 ORDER_COLUMNS = (EVENT_TIME, "_origin_name", "_origin_number", "_origin_path")
 """Hidden columns of every table: the record's place in canonical order."""
 
-COLUMNS_MAX = 2_000 - len(ORDER_COLUMNS)
-"""Fields of a table in SQLite, which holds 2,000 columns."""
 SYSTEM_TABLES = {
     DEAD_LETTERS: Table("dead_letters"),
     LATE: Table("late"),
@@ -44,7 +43,6 @@ _TYPES = {
     FieldType.DATETIME: "INTEGER",
 }
 _HIDDEN_TYPES = ("INTEGER", "TEXT", "INTEGER", "BLOB")
-_RESERVED = frozenset(table.name for table in SYSTEM_TABLES.values())
 _ORDER_OF = itemgetter(-4, -3, -2, -1)
 
 Row = tuple[Any, ...]
@@ -56,6 +54,15 @@ class TableError(GeartrainError):
 
 class AwayError(TableError):
     """Tables cannot be reached or are locked: to try again helps."""
+
+
+@contextmanager
+def table_errors() -> Iterator[None]:
+    """What is refused of a sink's options is refused of its table."""
+    try:
+        yield
+    except ConfigError as error:
+        raise TableError(str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -77,31 +84,15 @@ class Layout:
 
     def check(self) -> None:
         """Raise `TableError` for a table that cannot be kept."""
-        name, fields = self.table.name, {f.name: f for f in self.schema.fields}
-        if self.sink not in SYSTEM_TABLES and name.lower() in _RESERVED:
-            raise TableError(
-                f"sink {self.sink!r}: the table name {name!r} belongs to Geartrain; choose another"
-            )
-        if name.lower().startswith("sqlite_"):
-            raise TableError(
-                f"sink {self.sink!r}: SQLite reserves names that start with sqlite_; rename {name!r}"
-            )
-        if len(fields) > COLUMNS_MAX:
-            raise TableError(
-                f"table {name!r} has {len(fields):,} fields, and SQLite holds {COLUMNS_MAX:,} of a record: "
-                "make several tables, or put fields into a nested record"
-            )
-        folded = [field.lower() for field in fields]
-        if len(set(folded)) < len(folded):
-            raise TableError(f"table {name!r}: two fields differ only in upper and lower case; rename one")
-        for column in self.table.key:
-            if column not in fields:
-                raise TableError(f"table {name!r}: its key {column!r} is not a field of {self.schema.name}")
-            if fields[column].optional or fields[column].type is FieldType.FLOAT64:
-                raise TableError(
-                    f"table {name!r}: its key {column!r} may be None or a float, which cannot name a row; "
-                    "key it by other fields"
-                )
+        if self.sink not in SYSTEM_TABLES:
+            with table_errors():
+                self.table.check(self.sink, self.schema)
+
+    def check_complete(self) -> None:
+        """Raise `TableError` as `check`, and for a sink that lacks an option."""
+        with table_errors():
+            self.table.check_complete(self.sink)
+        self.check()
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -20,19 +20,18 @@ import msgspec
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.tls import Broker, BrokerTable, context_of
 from geartrain.concurrency.client_id import ID_BYTES, client_id
-from geartrain.declarations.cloud_sink import MqttSink
+from geartrain.declarations.cloud_sink import TOPIC_FIELD, MqttSink
 from geartrain.declarations.sink import Sink
-from geartrain.errors import ConfigError, NetError
+from geartrain.errors import NetError
 from geartrain.records.codes import Refusal
 from geartrain.schema import ColumnBatch, Schema
-from geartrain_cloud.sinks.layout import TableError
+from geartrain_cloud.sinks.layout import Layout, TableError, table_errors
 from geartrain_cloud.sinks.rows import message_rows
 from geartrain_cloud.sinks.store import Rows
 
 _LOG = logging.getLogger("geartrain.sinks")
 _ATTEMPTS = 20
 _PAUSE_S = 1.0
-_FIELD = re.compile(r"\{(\w+)\}")
 _UNSAFE = re.compile(r"[/+#\x00-\x1f\x7f]")
 
 
@@ -47,21 +46,15 @@ class MqttTopics:
 
     def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
         """Say what comes; raises `TableError` for a topic that cannot be, and for files that cannot."""
-        if not isinstance(sink, MqttSink):
-            return
-        names = [f.name for f in schema.fields]
-        wrong = [name for name in _FIELD.findall(sink.topic) if name not in names]
-        if wrong:
-            raise TableError(
-                f"sink {sink_id!r}: its topic {sink.topic!r} names {wrong[0]!r}, which is not a field; "
-                f"its fields: {', '.join(names)}"
-            )
-        if not sink.topic or set(_FIELD.sub("", sink.topic)) & set("+#{}\0"):
-            raise TableError(
-                f"sink {sink_id!r}: topic = {sink.topic!r} must be a topic such as alerts/{{street}}, "
-                "without + and #"
-            )
-        self._sinks[sink_id] = (sink, schema, self._broker_of(sink_id, sink))
+        if isinstance(sink, MqttSink):
+            Layout(sink_id, sink, schema).check_complete()
+            self._sinks[sink_id] = (sink, schema, self._broker_of(sink_id, sink))
+
+    def check(self, layout: Layout) -> None:
+        """Raise `TableError` for a topic that cannot be, and for files that cannot."""
+        if isinstance(layout.table, MqttSink):
+            layout.check_complete()
+            self._broker_of(layout.sink, layout.table)
 
     def _broker_of(self, sink_id: str, sink: MqttSink) -> Broker:
         """Where a sink publishes; the sinks that say the same share one, and its connections."""
@@ -69,10 +62,8 @@ class MqttTopics:
             if _way(other) == _way(sink):
                 return broker
         keys = BrokerTable("", sink.tls, sink.ca, sink.certificate, sink.private_key)
-        try:
+        with table_errors():
             context = context_of(keys, Path(), f"steps.{sink_id}", "private_key")
-        except ConfigError as error:
-            raise TableError(str(error)) from None
         return Broker(sink.host, sink.port, context)
 
     def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
@@ -128,7 +119,7 @@ def _messages(sink: MqttSink, schema: Schema, rows: ColumnBatch) -> list[tuple[s
 
 
 def _topic(template: str, row: Mapping[str, Any]) -> str:
-    return _FIELD.sub(lambda name: _level(row[name[1]]), template)
+    return TOPIC_FIELD.sub(lambda name: _level(row[name[1]]), template)
 
 
 def _level(value: Any) -> str:

@@ -19,11 +19,12 @@ from geartrain.declarations.cloud_sink import (
     PostgresTable,
     WebhookSink,
 )
-from geartrain.declarations.sink import DeviceSink, Sink
+from geartrain.declarations.sink import DeviceSink, Sink, Table
 from geartrain.graph.graph import Graph
 from geartrain.schema import Schema, derive
 from geartrain_cloud.sinks.defaults import column_defaults
 from geartrain_cloud.sinks.layout import Layout
+from geartrain_cloud.sinks.limits import check_postgres
 from geartrain_cloud.sinks.own import OwnTables
 from geartrain_cloud.sinks.secrets import NONE, SinkSecrets
 from geartrain_cloud.sinks.sqlite import SqliteTables
@@ -67,6 +68,22 @@ def sink_places(graph: Graph) -> list[SinkPlace]:
             found.append(SinkPlace(step.id, sink, derive(out), column_defaults(out)))
     dealt = [step for step in graph.steps if step.operator.kind == "deal"]
     return found + [SinkPlace(step.id, OutgoingSink(step.id), derive(step.out)) for step in dealt]
+
+
+def check_places(flow: str, places: Iterable[SinkPlace], *, in_postgres: bool) -> None:
+    """Raise `TableError` for the first sink that its store will not take, as far as that is known without
+    connecting to it. in_postgres: whether tables of flows go there, as `[tables] store` of the platform says.
+    """
+    stores = _openers(flow, Path(), NONE)
+    for place in places:
+        layout = place.layout
+        if isinstance(place.sink, Table) and in_postgres:
+            check_postgres(layout)
+        elif opener := stores.get(type(place.sink)):
+            layout.check_complete()
+            opener().check(layout)
+        else:
+            layout.check()
 
 
 def open_tables(graph: Graph, path: Path, outbox: Callable[[], Store] | None = None) -> Tables:

@@ -108,6 +108,10 @@ class ParquetTables:
         self._datasets: dict[str, _Dataset] = {}
         self._bound: dict[str, str] = {}
 
+    def check(self, layout: Layout) -> None:
+        """Raise `TableError` for a name, and for a key."""
+        layout.check()
+
     def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
         """Make the folder; raises `TableError` where it holds something else, or the sink has a key."""
         dataset = self._load(Layout(sink_id, sink, schema))
@@ -121,11 +125,7 @@ class ParquetTables:
 
     def _load(self, layout: Layout) -> _Dataset:
         sink = layout.table
-        if sink.key:
-            raise TableError(
-                f"sink {layout.sink!r}: Parquet files are only added to, so there is no key: leave it away, "
-                "or use a Table or PostgresTable"
-            )
+        layout.check()
         folder = sink.folder if isinstance(sink, ParquetTable) else ""
         return _Dataset.load(layout, Path(folder or self._beside) / f"{sink.name}.parquet")
 

@@ -20,7 +20,7 @@ from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from geartrain.adapters.sqlite import Fault
-from geartrain.declarations.cloud_sink import PostgresTable
+from geartrain.declarations.cloud_sink import DSN_IS_OPEN, PostgresTable
 from geartrain.declarations.sink import Sink
 from geartrain.records.codes import Refusal
 from geartrain.schema import ColumnBatch, Schema
@@ -59,6 +59,10 @@ class PostgresTables:
         self._changing: set[str] = set()
         self._joining: set[str] = set()
 
+    def check(self, layout: Layout) -> None:
+        """Raise `TableError` for a table that no PostgreSQL can keep, and for a dsn that cannot be."""
+        self._checked(layout)
+
     def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
         """Make the table if there is none yet; raises `TableError` where there is another of its name."""
         dsn, layout = self._checked(Layout(sink_id, sink, schema))
@@ -68,13 +72,10 @@ class PostgresTables:
     def _checked(self, layout: Layout) -> tuple[str, Layout]:
         sink = layout.table
         dsn = sink.dsn if isinstance(sink, PostgresTable) else ""
+        check_postgres(layout)
         parts = _parts(layout.sink, dsn)
         if "password" in parts and not _asked(layout.sink, parts):
-            raise TableError(
-                f"sink {layout.sink!r}: its dsn holds a password, which does not belong into a flow or a "
-                "configuration: write password=secret:NAME, or use PGPASSWORD or ~/.pgpass"
-            )
-        check_postgres(layout)
+            raise TableError(f"sink {layout.sink!r}: {DSN_IS_OPEN}")
         return dsn, layout
 
     def _declare(self, db: psycopg.Connection[Any], layout: Layout) -> None:

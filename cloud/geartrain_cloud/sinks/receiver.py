@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from geartrain.adapters.tls import BrokerTable, check_private, context_of
 from geartrain.declarations.cloud_sink import WebhookSink
+from geartrain.declarations.sink import set_by
+from geartrain.declarations.web_requests import address_fault, check_open_headers, checked_headers
 from geartrain.errors import ConfigError
-from geartrain.printable import is_word
 from geartrain_cloud.sinks.layout import AwayError, TableError
 from geartrain_cloud.sinks.secrets import SinkSecrets, asked_in, without
 
-_OURS = frozenset(("content-length", "content-type", "host", "idempotency-key", "transfer-encoding"))
-_SECRET = re.compile(r"authorization|cookie|token|secret|password|api-?key", re.IGNORECASE)
-_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 _HIDDEN_CHARS_MIN = 4
 """A shorter value of a header is no secret that could be hidden: it is part of any text."""
 
@@ -56,13 +54,10 @@ def receiver_of(sink_id: str, sink: WebhookSink, secrets: SinkSecrets | None) ->
     address = _address(sink_id, sink, secrets)
     try:
         tls = _context(sink_id, sink, is_secure=address.is_secure)
-        given = dict(_checked(where, "headers", without(sink.headers, asked).items()))
-        if secret := next((name for name in given if _SECRET.search(name)), None):
-            raise ConfigError(
-                f"{where}: headers hold {secret}: write secret:NAME in its place, or set headers_file"
-            )
-        held = dict(_checked(where, "headers", held.items()))
-        filed = dict(_checked(where, "headers_file", _in_file(where, sink.headers_file)))
+        given = dict(without(sink.headers, asked))
+        check_open_headers(where, given.items())
+        held = dict(checked_headers(where, "headers", held.items()))
+        filed = dict(checked_headers(where, "headers_file", _in_file(where, sink.headers_file)))
     except ConfigError as error:
         raise TableError(str(error)) from None
     filed = held | filed
@@ -86,35 +81,21 @@ def _address(sink_id: str, sink: WebhookSink, secrets: SinkSecrets | None) -> _A
     where = f"sink {sink_id!r}"
     name = asked_in(where, {"url": sink.url}).get("url", "")
     if not name:
-        parts, why = _parts(sink.url)
-        if parts is None:
-            raise TableError(f"{where}: its url {why}: set url in the flow or under [steps.{sink_id}]")
+        if why := address_fault(sink.url):
+            raise TableError(f"{where}: its url {why}: {set_by(sink_id, 'url')}")
+        parts = urlsplit(sink.url)
         return _Address(sink.url, f"{parts.scheme}://{parts.netloc}", parts.scheme == "https")
     if secrets is None:
         return _Address("", "", is_secure=True)
     url = secrets.value(sink_id, name)
-    parts, why = _parts(url)
-    if parts is not None and parts.scheme == "http" and (sink.ca or sink.certificate or sink.private_key):
-        parts, why = None, "has no https://, for which ca, certificate and private_key are"
-    if parts is None:
+    why = address_fault(url)
+    parts = urlsplit("" if why else url)
+    if parts.scheme == "http" and (sink.ca or sink.certificate or sink.private_key):
+        why = "has no https://, for which ca, certificate and private_key are"
+    if why:
         raise AwayError(f"{where} waits for secret {name}, whose value {why}: set it anew")
     words = (url, parts.netloc, parts.hostname or "", *re.split(r"[/?&=#:]+", url))
     return _Address(url, f"secret {name}", parts.scheme == "https", frozenset(words) - {"http", "https"})
-
-
-def _parts(url: str) -> tuple[SplitResult | None, str]:
-    """The parts of an address, or why it is none."""
-    try:
-        parts = urlsplit(url)
-        is_whole = bool(parts.hostname) and parts.port != 0 and parts.scheme in ("http", "https")
-        is_whole = is_whole and is_word(url)
-    except ValueError:
-        is_whole, parts = False, None
-    if parts is None or not is_whole:
-        return None, "is no address, such as https://hooks.example/alerts"
-    if parts.username is not None:
-        return None, "holds a name or a password, which belong into headers or a headers_file"
-    return parts, ""
 
 
 def _context(sink_id: str, sink: WebhookSink, *, is_secure: bool) -> ssl.SSLContext | None:
@@ -138,14 +119,3 @@ def _in_file(where: str, name: str) -> Iterator[tuple[str, str]]:
             if not colon:  # the line itself may be a secret
                 raise ConfigError(f"{where}: headers_file {name}, line {number}: write NAME: VALUE")
             yield header.strip(), value.strip()
-
-
-def _checked(where: str, option: str, headers: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    for number, (name, value) in enumerate(headers, 1):
-        if not _NAME.fullmatch(name):
-            raise ConfigError(f"{where}: {option}: header {number} has a name that cannot be one")
-        if name.lower() in _OURS:
-            raise ConfigError(f"{where}: {option}: {name} is for the sink to say: leave it out")
-        if not value.isascii() or not value.isprintable():
-            raise ConfigError(f"{where}: {option}: the value of {name} has characters that no header takes")
-        yield name, value

@@ -39,6 +39,10 @@ class Store(Protocol):
         """Say what comes; raises `TableError` where it cannot be kept."""
         ...
 
+    def check(self, layout: Layout) -> None:
+        """Raise `TableError` for what cannot be, without connecting: options, libraries and files."""
+        ...
+
     def attach(self, query: str, checkpoint: str, *, has_run: bool) -> None:
         """Bind a query to its checkpoint; raises `TableError` where they do not belong together."""
         ...

@@ -93,17 +93,22 @@ class Webhooks:
         self._bound: dict[str, str] = {}
         self._portions: dict[str, _Portion] = {}
 
+    def check(self, layout: Layout) -> None:
+        """Raise `TableError` for options that cannot be."""
+        if isinstance(layout.table, WebhookSink):
+            layout.check_complete()
+            receiver_of(layout.sink, layout.table, None)
+
     def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
         """Say what comes; raises `TableError` for options that cannot be."""
+        self.check(Layout(sink_id, sink, schema))
         if isinstance(sink, WebhookSink):
-            receiver_of(sink_id, sink, None)
             self._sinks[sink_id] = (sink, schema)
 
     def planned(self, layouts: Sequence[Layout]) -> list[Evolution]:
         """An address has no columns; raises `TableError` for options that cannot be."""
         for layout in layouts:
-            if isinstance(layout.table, WebhookSink):
-                receiver_of(layout.sink, layout.table, None)
+            self.check(layout)
         return []
 
     def evolve(self, layouts: Sequence[Layout]) -> None:

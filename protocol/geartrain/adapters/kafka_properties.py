@@ -1,44 +1,15 @@
-"""The properties of librdkafka that a source or a sink of Kafka is given, checked before anything connects.
+"""The file of properties that a source or a sink of Kafka is given, and what librdkafka says of trouble.
 
-Also what both say where a broker does not let their user in.
+Beside the clients of Kafka; `geartrain.declarations.kafka` says which properties a user may give.
 
-Guarantees: no password stands in an option. What the source or sink has to say itself cannot be overruled.
+Guarantees: what librdkafka says becomes a sentence that says what to do. None holds a line of the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from geartrain.errors import ConfigError
-
-
-def client_properties(
-    where: str, given: Mapping[str, str], path: Path | None, ours: Collection[str]
-) -> dict[str, str]:
-    """All properties of a client.
-
-    Args:
-        where: how the sentence of an error begins.
-        given: properties as an option has them.
-        path: a file of lines `NAME=VALUE` that stand above these, the place for passwords; None for none.
-        ours: names that are not for a user to say.
-
-    Returns:
-        The properties by name, those of the file above the others.
-
-    Raises:
-        ConfigError: for a secret among `given`, a file that cannot be read, or a name that is among `ours`.
-
-    >>> client_properties("sink alerts", {"linger.ms": "20"}, None, ())
-    {'linger.ms': '20'}
-    """
-    if secret := next((name for name in given if "password" in name or "secret" in name), None):
-        raise ConfigError(f"{where}: properties hold {secret}: write it to a file, and set properties_file")
-    found = {**given, **_in_file(where, path)}
-    if said := next((name for name in ours if name in found), None):
-        raise ConfigError(f"{where}: {said} is for the {where.split(maxsplit=1)[0]} to say: leave it out")
-    return found
 
 
 def refused_user(brokers: str) -> str:
@@ -50,13 +21,28 @@ def refused_user(brokers: str) -> str:
     return f"Kafka at {brokers} refuses the user: correct sasl.username, sasl.password or sasl.mechanism"
 
 
-def _in_file(where: str, path: Path | None) -> dict[str, str]:
+def read_properties(where: str, path: Path | None) -> dict[str, str]:
+    """The properties in a file of lines `NAME=VALUE`, the place for passwords.
+
+    Args:
+        where: how the sentence of an error begins.
+        path: the file; None for none.
+
+    Returns:
+        The properties by name.
+
+    Raises:
+        ConfigError: for a file that cannot be read.
+    """
     if path is None:
         return {}
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{where}: properties_file {path} cannot be read: {error}") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(
+            f"{where}: properties_file {path} cannot be read ({why}): correct its name, or who may read it"
+        ) from None
     found = {}
     for number, line in enumerate(lines, 1):
         if line.strip() and not line.lstrip().startswith("#"):

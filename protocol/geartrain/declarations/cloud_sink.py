@@ -6,13 +6,59 @@ least once.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
-from geartrain.declarations.options import FilePath, Positive, SecretOrText
-from geartrain.declarations.sink import Sink
+from geartrain.declarations.kafka import client_properties
+from geartrain.declarations.limits import (
+    check_case,
+    check_columns,
+    check_folder,
+    check_name,
+    check_postgres,
+)
+from geartrain.declarations.options import Count, FilePath, Port, Positive, SecretOrText
+from geartrain.declarations.secrets import secret_name
+from geartrain.declarations.sink import Sink, set_by
+from geartrain.declarations.web_requests import address_fault, check_open_headers
+from geartrain.errors import ConfigError
+from geartrain.printable import is_word
+from geartrain.schema import Schema
+
+TOPIC_FIELD = re.compile(r"\{(\w+)\}")
+"""In the topic of an `MqttSink`: what the value of a field takes the place of."""
+KAFKA_OURS = (
+    "bootstrap.servers",
+    "transactional.id",
+    "enable.idempotence",
+    "acks",
+    "transaction.timeout.ms",
+    "isolation.level",
+    "enable.auto.commit",
+    "auto.offset.reset",
+    "enable.partition.eof",
+)
+"""The properties of librdkafka that a `KafkaSink` says itself."""
+_KAFKA_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
+_KAFKA_SECRET = re.compile(r"password|secret|^sasl\.username$")
+"""Properties that may be secrets."""
+_PASSWORDS = (
+    re.compile(r"^(?!postgres(?:ql)?://).*\bpassword\s*=\s*'?(?!secret:)[^\s']", re.DOTALL),
+    re.compile(r"^postgres(?:ql)?://[^/?#@:]*:(?!secret(?::|%3A))[^/?#@]+@", re.IGNORECASE),
+    re.compile(r"^postgres(?:ql)?://[^?]*\?(?:.*&)?password=(?!secret(?::|%3A))[^&]", re.IGNORECASE),
+)
+"""Addresses of a database that show a password, in both forms that libpq reads."""
+DSN_IS_OPEN = (
+    "its dsn holds a password, which does not belong into a flow or a configuration: write "
+    "password=secret:NAME, or use PGPASSWORD or ~/.pgpass"
+)
+"""What is said of a `PostgresTable` whose dsn shows one."""
+_WILD = frozenset("+#{}\0")
+"""What no part of a topic may hold in which MQTT publishes."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +78,15 @@ class PostgresTable(Sink):
 
     dsn: str = ""
 
+    def check(self, step: str, schema: Schema) -> None:
+        """As `Sink.check`: names, fields and key that PostgreSQL cannot hold, and a password in `dsn`."""
+        where = f"sink {step!r}"
+        check_name(where, self.name)
+        check_columns(self.name, self.key, schema)
+        check_postgres(where, self.name, self.key, schema)
+        if any(pattern.search(self.dsn) for pattern in _PASSWORDS):
+            raise ConfigError(f"{where}: {DSN_IS_OPEN}")
+
 
 @dataclass(frozen=True)
 class ParquetTable(Sink):
@@ -47,6 +102,10 @@ class ParquetTable(Sink):
     """
 
     folder: FilePath = ""
+
+    def check(self, step: str, schema: Schema) -> None:
+        """As `Sink.check`: a key, and a name that no folder can have."""
+        check_folder(f"sink {step!r}", self.name, self.key, "Parquet files are")
 
 
 @dataclass(frozen=True)
@@ -64,6 +123,11 @@ class DeltaTable(Sink):
 
     folder: FilePath = ""
 
+    def check(self, step: str, schema: Schema) -> None:
+        """As `Sink.check`: a key, a name that no folder can have, and fields that are one to Delta."""
+        check_folder(f"sink {step!r}", self.name, self.key, "rows of a Delta table are")
+        check_case(self.name, schema)
+
 
 @dataclass(frozen=True)
 class ConsoleSink(Sink):
@@ -78,7 +142,7 @@ class ConsoleSink(Sink):
         FlowError: for a name that cannot name a table.
     """
 
-    rows_max: int = 20
+    rows_max: Count = 20
 
 
 @dataclass(frozen=True)
@@ -102,13 +166,30 @@ class MqttSink(Sink):
         FlowError: for a name that cannot name a table.
     """
 
+    required: ClassVar[tuple[str, ...]] = ("topic", "host")
+
     topic: str = ""
     host: str = "127.0.0.1"
-    port: int = 1883
+    port: Port = 1883
     tls: bool = False
     ca: FilePath = ""
     certificate: FilePath = ""
     private_key: FilePath = ""
+
+    def check(self, step: str, schema: Schema) -> None:
+        """As `Sink.check`: a topic to which nothing can be published, and no name of a broker."""
+        where, names = f"sink {step!r}", [field.name for field in schema.fields]
+        if wrong := [name for name in TOPIC_FIELD.findall(self.topic) if name not in names]:
+            raise ConfigError(
+                f"{where}: its topic {self.topic!r} names {wrong[0]!r}, which is not a field; its fields: "
+                f"{', '.join(names)}"
+            )
+        if set(TOPIC_FIELD.sub("", self.topic)) & _WILD:
+            raise ConfigError(
+                f"{where}: topic = {self.topic!r} must be a topic such as alerts/{{street}}, without + and #"
+            )
+        if self.host and not is_word(self.host):
+            raise ConfigError(f"{where}: host = {self.host!r} must be the name or the address of a broker")
 
 
 @dataclass(frozen=True)
@@ -129,11 +210,69 @@ class KafkaSink(Sink):
         FlowError: for a name that cannot name a table.
     """
 
+    required: ClassVar[tuple[str, ...]] = ("brokers", "topic", "marks")
+
     brokers: str = ""
     topic: str = ""
     marks: str = "geartrain-marks"
     properties: dict[str, str] = field(default_factory=dict)
     properties_file: FilePath = ""
+
+    def check(self, step: str, schema: Schema) -> None:
+        """As `Sink.check`: addresses and topics that cannot be, and properties that are not for a user."""
+        where = f"sink {step!r}"
+        check_brokers(where, self.brokers)
+        for name, topic in (("topic", self.topic), ("marks", self.marks)):
+            if topic.strip() and (not _KAFKA_TOPIC.fullmatch(topic) or topic in (".", "..")):
+                raise ConfigError(
+                    f"{where}: {name} = {topic!r} cannot be a topic of Kafka: write up to 249 letters, "
+                    "digits, `.`, `_` and `-`"
+                )
+        if self.marks and self.marks == self.topic:
+            raise ConfigError(f"{where}: marks cannot be the topic itself: name another topic")
+        asked = asked_secrets(f"{where}: properties", self.properties)
+        plain = {name: value for name, value in self.properties.items() if name not in asked}
+        client_properties(where, plain, {}, KAFKA_OURS)
+        if open_one := next((name for name in asked if not _KAFKA_SECRET.search(name)), None):
+            raise ConfigError(f"{where}: properties: {open_one} is no secret: write its value")
+
+
+def asked_secrets(where: str, options: Mapping[str, str]) -> dict[str, str]:
+    """By option, the name of the secret that stands in its place.
+
+    Args:
+        where: how the sentence of an error begins.
+        options: the values of options.
+
+    Returns:
+        Those that are references to secrets.
+
+    Raises:
+        ConfigError: for a reference whose name cannot be one.
+    """
+    found = {option: secret_name(value, f"{where}: {option}") for option, value in options.items()}
+    return {option: name for option, name in found.items() if name}
+
+
+def check_brokers(where: str, brokers: str) -> None:
+    """Refuse addresses of Kafka's brokers that cannot be; none at all pass.
+
+    Args:
+        where: how the sentence begins, such as `sink 'out'`.
+        brokers: addresses with commas between them.
+
+    Raises:
+        ConfigError: an address has no name, or a port that is none.
+    """
+    for address in brokers.split(",") if brokers.strip() else ():
+        _, _, rest = address.strip().rpartition("://")  # librdkafka takes a protocol before a name
+        host, _, port = rest.rpartition(":") if ":" in rest and not rest.endswith("]") else (rest, "", "9092")
+        is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) <= 65_535
+        if not is_word(host) or not is_port:
+            raise ConfigError(
+                f"{where}: brokers = {brokers!r}: {address!r} is no address of a broker: write "
+                "kafka-1:9092,kafka-2:9092"
+            )
 
 
 @dataclass(frozen=True)
@@ -160,6 +299,8 @@ class WebhookSink(Sink):
         FlowError: for a name that cannot name a table.
     """
 
+    required: ClassVar[tuple[str, ...]] = ("url",)
+
     url: SecretOrText = ""
     rows_max: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
     timeout_s: Positive = 10.0
@@ -168,3 +309,14 @@ class WebhookSink(Sink):
     ca: FilePath = ""
     certificate: FilePath = ""
     private_key: FilePath = ""
+
+    def check(self, step: str, schema: Schema) -> None:
+        """As `Sink.check`: an address or headers that cannot be, and options of TLS without it."""
+        where, is_open = f"sink {step!r}", self.url.lower().startswith("http://")
+        is_secret = bool(asked_secrets(where, {"url": self.url}))
+        if self.url and not is_secret and (why := address_fault(self.url)):
+            raise ConfigError(f"{where}: its url {why}: {set_by(step, 'url')}")
+        if is_open and (self.ca or self.certificate or self.private_key):
+            raise ConfigError(f"{where}: ca, certificate and private_key are for a url with https://")
+        asked = asked_secrets(f"{where}: headers", self.headers)
+        check_open_headers(where, [one for one in self.headers.items() if one[0] not in asked])

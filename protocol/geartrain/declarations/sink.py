@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
+from geartrain.declarations.limits import check_columns, check_name
 from geartrain.declarations.options import check_options, converted
-from geartrain.errors import FlowError
+from geartrain.errors import ConfigError, FlowError
+from geartrain.schema import Schema
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,9 @@ class Sink:
     Raises:
         FlowError: for a name that is not such.
     """
+
+    required: ClassVar[tuple[str, ...]] = ()
+    """The options without which nothing can be written, and that may be set when the flow is submitted."""
 
     name: str
     key: tuple[str, ...] = ()
@@ -54,6 +59,43 @@ class Sink:
         known = [option.name for option in fields(self) if option.name not in ("name", "key")]
         return replace(self, **converted(type(self), values, known, where))
 
+    def check(self, step: str, schema: Schema) -> None:
+        """Refuse what the place will not take, as far as that is known without asking it.
+
+        Args:
+            step: the id of the sink's step.
+            schema: that of the records.
+
+        Raises:
+            ConfigError: one sentence that names the field or the option, and what to change.
+        """
+
+    def check_complete(self, step: str) -> None:
+        """Refuse a sink that lacks an option, as `required` has them.
+
+        Args:
+            step: the id of the sink's step.
+
+        Raises:
+            ConfigError: the option is empty.
+        """
+        for option in self.required:
+            if not str(getattr(self, option)).strip():
+                raise ConfigError(f"sink {step!r} has no {option}: {set_by(step, option)}")
+
+
+def set_by(step: str, option: str) -> str:
+    """How a user sets an option of a sink, as the end of a sentence.
+
+    Args:
+        step: the id of the sink's step.
+        option: its name.
+
+    Returns:
+        The places where it may stand.
+    """
+    return f"set {option} in the flow, with --set {step}.{option}=… or under [steps.{step}]"
+
 
 class Table(Sink):
     """A table of the flow's own SQLite file in the data centre, whose columns are the record's fields:
@@ -70,6 +112,19 @@ class Table(Sink):
     >>> Table("latest", key=("sensor",)).key
     ('sensor',)
     """
+
+    def check(self, step: str, schema: Schema) -> None:
+        """Refuse what no table can be: one of Geartrain's own, or with fields that it cannot hold.
+
+        Args:
+            step: the id of the sink's step.
+            schema: that of the records.
+
+        Raises:
+            ConfigError: one sentence that names the table and the field, and what to change.
+        """
+        check_name(f"sink {step!r}", self.name)
+        check_columns(self.name, self.key, schema)
 
 
 class DeviceSink(Sink):

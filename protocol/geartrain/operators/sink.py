@@ -12,6 +12,7 @@ from geartrain.declarations.sink import DeviceSink, Sink, Table
 from geartrain.errors import FlowError
 from geartrain.graph.graph import Graph
 from geartrain.graph.operator import Plain, Services, Transform
+from geartrain.schema import derive
 
 
 class SinkOperator(Plain, frozen=True):
@@ -41,6 +42,23 @@ class DeviceSinkOperator(SinkOperator, frozen=True):
 def sink_operator(table: Sink) -> SinkOperator:
     """The operator of a sink: one on a device stays there."""
     return DeviceSinkOperator(table) if isinstance(table, DeviceSink) else SinkOperator(table)
+
+
+def check_sinks(graph: Graph, *, is_complete: bool) -> None:
+    """Ask each sink what its place will refuse, before any source is read.
+
+    Args:
+        graph: the flow, with all options that are known.
+        is_complete: whether nobody can set further options, so that none may be missing.
+
+    Raises:
+        ConfigError: one sentence that names the sink, and the field or option to change.
+    """
+    for step in graph.sinks():
+        if isinstance(step.operator, SinkOperator):
+            if is_complete:
+                step.operator.table.check_complete(step.id)
+            step.operator.table.check(step.id, derive(graph[step.inputs[0].step].out))
 
 
 def check_tables(graph: Graph) -> None:
