@@ -28,7 +28,7 @@ from geartrain.errors import SchemaError
 from geartrain.printable import shortened
 from geartrain.records.event_time import to_datetime
 from geartrain.schema.derive import field_names, is_record_type, value_type
-from geartrain.schema.logical import DecimalField, Digits, type_text
+from geartrain.schema.logical import DEPTH_MAX, DecimalField, Digits, type_text
 from geartrain.schema.notes import without_notes
 from geartrain.schema.storable import INT64_MAX, INT64_MIN
 from geartrain_devices.no_record import BAD_VALUE, MISSING_VALUE, NoRecordError
@@ -48,7 +48,6 @@ _BOOLS: Final[Mapping[str, bool]] = {
 }
 _EXPONENT_MAX: Final = 400
 """Powers of ten that a whole number may be written with."""
-_DEPTH_MAX: Final = 100
 
 
 class ValueOptions(TimeOptions):
@@ -105,7 +104,7 @@ class Values:
             return self._decimal(None)
         elif isinstance(hint, type) and issubclass(hint, Enum):
             return self._enum(hint)
-        elif depth < _DEPTH_MAX:
+        elif depth < DEPTH_MAX:
             if hint is list or origin is list:
                 return self._list(self.reader(arguments[0] if arguments else Any, depth + 1))
             if (hint is dict or origin is dict) and (not arguments or arguments[0] is str):
@@ -215,8 +214,8 @@ class Values:
             return self._float(value, what)
         if type(value) is int and not INT64_MIN <= value <= INT64_MAX:
             raise NoRecordError(f"{what} is {_cut(str(value))}, which does not fit into 64 bits", BAD_VALUE)
-        if depth > _DEPTH_MAX:
-            raise NoRecordError(f"{what} is nested deeper than {_DEPTH_MAX} levels", BAD_VALUE)
+        if depth >= DEPTH_MAX and isinstance(value, list | dict):
+            raise NoRecordError(f"{what} is nested deeper than {DEPTH_MAX} levels", BAD_VALUE)
         if isinstance(value, list):
             return [self._any(one, f"{what}[{n}]", depth + 1) for n, one in enumerate(value)]
         if isinstance(value, dict):

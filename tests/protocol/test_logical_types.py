@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +19,7 @@ from hypothesis import strategies as st
 from geartrain import Digits, Flow, Record, Table
 from geartrain.errors import FlowError, SchemaError
 from geartrain.schema import ColumnBatch, RowCodec, Schema, derive
+from geartrain.schema.derive import logicals
 from geartrain.testing import TestingSource, run_flow
 from geartrain.wire.body import decode_rows, encode_rows
 from geartrain.wire.envelope import BatchKind, Header
@@ -115,7 +119,9 @@ def test_nan_in_a_list_stays_nan() -> None:
     [
         (Decimal("0.001"), r"is 0\.001, which does not fit decimal\(12,2\)"),
         (Decimal(10) ** 10, r"does not fit decimal\(12,2\)"),
-        (Decimal("NaN"), "does not fit"),
+        (Decimal("NaN"), r"is NaN, and decimal\(12,2\) has neither NaN nor infinity"),
+        (Decimal("-Infinity"), "has neither NaN nor infinity"),
+        (Decimal("9" * 5_000), "is 9{60}[.]{3}, which does not fit"),
         (1.5, "must be a Decimal, got float"),
     ],
 )
@@ -201,3 +207,84 @@ def test_a_table_shows_what_a_person_would_write(tmp_path: Path) -> None:
             "extra": "a",
         }
     ]
+
+
+def nested(levels: int) -> Any:
+    """Lists and dictionaries in turn, so many within one another."""
+    value: Any = "inmost"
+    for level in range(levels):
+        value = [value] if level % 2 else {"in": value}
+    return value
+
+
+class Tree(Record):
+    name: str
+    parts: list[Tree] = msgspec.field(default_factory=list)
+
+
+def tree(levels: int) -> Tree:
+    found = Tree("leaf")
+    for _ in range(levels):
+        found = Tree("branch", [found])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "levels"),
+    [(Any, nested, 100), (dict[str, Any], nested, 99), (list[Tree], lambda levels: [tree(levels)], 48)],
+)
+def test_what_is_nested_deeper_than_every_store_reads_is_refused(
+    kind: Any, value: Callable[[int], Any], levels: int
+) -> None:
+    """A tree has two levels for each of its own, and a leaf and the list around it three."""
+    assert len(travelled([value(levels)], kind)) == 1
+    (logical,) = logicals(kind)
+    assert logical is not None
+    assert logical.fit(value(levels)) == value(levels)
+    for deeper in (levels + 2, 5_000):
+        with pytest.raises(SchemaError, match="it is nested deeper than 100 levels"):
+            logical.fit(value(deeper))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "why"),
+    [
+        (list[str], ["\ud800"], "it holds text that is not valid Unicode"),
+        (dict[str, int], {"\udfff": 1}, "it holds text that is not valid Unicode"),
+        (dict[str, int], {"a": 2**64}, "it holds an int beyond 64 bits, or a time"),
+        (list[str], ["a", 1], "its part at [1] has another type"),
+        (dict[str, int], {"a": 0.5}, "its part at [...] has another type"),
+        (list[str], "a", "it has another type"),
+        (Any, [object()], "it holds an object that is no text, number, time"),
+    ],
+)
+def test_a_nested_value_that_does_not_fit_is_refused_in_our_words(kind: Any, value: Any, why: str) -> None:
+    (logical,) = logicals(kind)
+    assert logical is not None
+    with pytest.raises(SchemaError) as raised:
+        logical.fit(value)
+    assert why in str(raised.value)
+    assert "`" not in str(raised.value)
+
+
+class Plain(Record):
+    real: float = 0.0
+    at: datetime | None = None
+    whole: int = 0
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"real": 10**400}, "is beyond a float of 64 bits"),
+        ({"real": -(10**5_000)}, "field real = a int that is too long to write is beyond a float"),
+        ({"at": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1)))}, "lies outside of the years 1 to"),
+        ({"at": datetime(9999, 12, 31, 23, tzinfo=timezone(-timedelta(hours=1)))}, "of the years 1 to 9999"),
+        ({"whole": 10**5_000}, "field whole = a int that is too long to write does not fit into 64 bits"),
+    ],
+)
+def test_a_number_or_time_that_no_column_holds_names_its_field(values: dict[str, Any], why: str) -> None:
+    ((_, reason),) = RowCodec(Plain).conform([Plain(**values)])[1]
+    assert reason.startswith(f"field {next(iter(values))} = ")
+    assert why in reason
+    assert len(reason) < 200

@@ -20,6 +20,7 @@ import pytest
 from psycopg.rows import dict_row
 
 from geartrain import Digits, Record, Table
+from geartrain.schema.logical import DEPTH_MAX
 from geartrain.sinks import DeltaTable, KafkaSink, ParquetTable, PostgresTable, Sink, WebhookSink
 from geartrain_cloud.sinks.tables import rows
 from tests.postgres_server import Postgres
@@ -225,6 +226,27 @@ def test_files_have_every_value(tmp_path: Path, seed: int) -> None:
         assert len(found) == RECORDS
         for one in sorted(found, key=lambda row: row["number"]):
             same(one, fields(records[one["number"]], shown))
+
+
+class Deep(Record):
+    number: int
+    part: Any = None
+
+
+def test_files_have_what_is_nested_as_deep_as_it_may_be(tmp_path: Path) -> None:
+    part: Any = 1.5
+    for level in range(DEPTH_MAX):
+        part = [part] if level % 2 else {"in": part}
+    sinks = Table("own"), ParquetTable("parquet"), DeltaTable("delta")
+    tables = tables_of(tmp_path, *sinks, kind=Deep)
+    tables.attach("q", "c", has_run=False)
+    batch = columns(Deep, (1, Deep(1, part)))
+    tables.write("q", 0, {"c": 1}, {f"sink{number}": [batch] for number in range(len(sinks))})
+    tables.close()
+    assert rows(tmp_path / "tables.sqlite", "own") == [{"number": 1, "part": part}]
+    parquet: Any = ds.dataset(tmp_path / "parquet.parquet", format="parquet").to_table().to_pylist()
+    delta: Any = deltalake.DeltaTable(str(tmp_path / "delta.delta")).to_pyarrow_table().to_pylist()
+    assert [json.loads(row["part"]) for row in (*parquet, *delta)] == [part, part]
 
 
 def test_postgresql_has_every_value(tmp_path: Path, postgres: Postgres) -> None:

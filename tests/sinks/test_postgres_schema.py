@@ -6,6 +6,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Annotated, Any
 
 import psycopg
@@ -14,6 +15,7 @@ import pytest
 from geartrain import Digits, Record, Table
 from geartrain.graph.graph import DEAD_LETTERS
 from geartrain.schema import ColumnBatch, RowCodec, Schema, derive
+from geartrain.sinks import PostgresTable
 from geartrain_cloud.sinks.app_tables import AppTables, schema_name
 from geartrain_cloud.sinks.layout import AwayError, TableError
 from geartrain_cloud.sinks.opening import SinkPlace, open_places
@@ -213,10 +215,50 @@ def test_what_postgresql_cannot_hold_is_a_dead_letter(tmp_path: Path, dsn: str) 
     assert reader.page("each", 0, 10) == [{"sensor": "good", "value": 1.0}]
     reasons = sorted((row["reason"], row["code"]) for row in reader.page("dead_letters", 0, 10))
     assert reasons == [
-        ("PostgreSQL cannot hold the NUL character in field sensor", "not_storable"),
+        (
+            "PostgreSQL cannot hold the NUL character in field sensor: take NUL out in a step before",
+            "not_storable",
+        ),
         ("PostgreSQL cannot hold the NUL character in the name of its split", "not_storable"),
         ("why\N{REPLACEMENT CHARACTER}not", "user_error"),
     ]
+    tables.close()
+
+
+def test_a_key_that_no_index_takes_is_a_dead_letter(tmp_path: Path, dsn: str) -> None:
+    own, rng = PostgresSchema(dsn, "heat_1_run_1", "me", BUSY_S), Random(1)
+    places = [
+        SinkPlace("each", Table("each", key=("sensor",)), SCHEMA),
+        SinkPlace("beside", PostgresTable("beside", key=("sensor",), dsn=dsn), SCHEMA),
+    ]
+    tables = open_places("heat.1", places, own, tmp_path)
+    tables.attach("hosted", "c", has_run=False)
+    texts = [
+        "".join(chr(rng.randrange(33, 0x3000)) for _ in range(size)) for size in (850, 1_000, 20_000)
+    ] + ["ok"]
+    rows = batch([(text, 1.0) for text in texts])
+    # A result of a window begins with its key, which may be as long.
+    letters = ColumnBatch(
+        [["step"] * 3, ["user_error"] * 3, ["why"] * 3, [b""] * 3],
+        [1, 2, 2],
+        ["a" * 4_000, "step", "step"],
+        [1, 0, 0],
+        [b"", rng.randbytes(5_000), rng.randbytes(5_000)],
+    )
+    assert tables.write("hosted", 0, {"0": 1}, {"each": [rows], "beside": [rows], DEAD_LETTERS: [letters]})
+    reader = PostgresReader(dsn, "heat_1_run_1")
+    assert {row["sensor"] for row in reader.page("each", 0, 10)} == {texts[0], "ok"}
+    with psycopg.connect(dsn) as db:
+        assert {row[0] for row in db.execute("SELECT sensor FROM beside").fetchall()} == {texts[0], "ok"}
+    found = reader.page("dead_letters", 0, 10)
+    assert sorted(row["step"] for row in found) == ["beside"] * 2 + ["each"] * 2 + ["step"] * 3
+    reasons = {row["reason"] for row in found if row["code"] == "too_large"}
+    size = len(texts[1].encode()) + 16
+    assert (
+        f"its key (sensor) takes {size} bytes, and a key of PostgreSQL may take 2600: key the table by "
+        "shorter fields" in reasons
+    )
+    assert len(reasons) == 2
     tables.close()
 
 

@@ -224,7 +224,7 @@ def test_a_text_that_postgres_cannot_hold_is_a_dead_letter(tmp_path: Path, datab
     (letter,) = rows(tmp_path / "tables.sqlite", "dead_letters")
     assert (letter["step"], letter["reason"]) == (
         "sink0",
-        "PostgreSQL cannot hold the NUL character in field symbol",
+        "PostgreSQL cannot hold the NUL character in field symbol: take NUL out in a step before",
     )
     assert json.loads(bytes.fromhex(letter["raw"]))["symbol"] == "A\0B"
     assert tables.records()[DEAD_LETTERS] == 1

@@ -18,10 +18,10 @@ from typing import Any
 from geartrain.adapters.sqlite import open_to_read, translated
 from geartrain.records.event_time import parse_time
 from geartrain.schema import Field, FieldType, Schema
+from geartrain.schema.plain import value_reader
 from geartrain_cloud.explaining.errors import ExplainError
 from geartrain_cloud.explaining.places import Place
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, SYSTEM_TABLES, TableError, quoted
-from geartrain_cloud.sinks.tables import value_reader
 
 _BUSY_S = 30.0
 _INT_END = 1 << 63

@@ -15,8 +15,8 @@ from geartrain.declarations.sink import Sink
 from geartrain.records.codes import Refusal
 from geartrain.records.event_time import format_time
 from geartrain.schema import ColumnBatch, Schema
+from geartrain.schema.plain import plain_rows
 from geartrain_cloud.sinks.layout import Layout
-from geartrain_cloud.sinks.rows import plain_rows
 from geartrain_cloud.sinks.store import Rows
 
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from geartrain.declarations.cloud_sink import ParquetTable, PostgresTable
 from geartrain.declarations.sink import Sink, Table
 from geartrain.schema import Field, FieldType
+from geartrain.schema.plain import value_reader
 from geartrain_cloud.sinks.layout import Layout, TableError
-from geartrain_cloud.sinks.tables import value_reader
 
 _KINDS = (Table, PostgresTable, ParquetTable)
 _ELSE = "give the table another name, which begins empty and leaves the old one as it is"

@@ -23,8 +23,9 @@ from geartrain.concurrency.client_id import ID_BYTES, client_id
 from geartrain.declarations.cloud_sink import TOPIC_FIELD, MqttSink
 from geartrain.declarations.sink import Sink
 from geartrain.errors import NetError
-from geartrain.records.codes import Refusal
+from geartrain.records.codes import Code, Refusal
 from geartrain.schema import ColumnBatch, Schema
+from geartrain.schema.plain import plain_rows
 from geartrain_cloud.sinks.layout import Layout, TableError, table_errors
 from geartrain_cloud.sinks.rows import message_rows
 from geartrain_cloud.sinks.store import Rows
@@ -32,7 +33,12 @@ from geartrain_cloud.sinks.store import Rows
 _LOG = logging.getLogger("geartrain.sinks")
 _ATTEMPTS = 20
 _PAUSE_S = 1.0
-_UNSAFE = re.compile(r"[/+#\x00-\x1f\x7f]")
+_NO_CHARACTERS = "".join(chr(plane << 16 | low) for plane in range(17) for low in (0xFFFE, 0xFFFF))
+_UNSAFE = re.compile(rf"[/+#\x00-\x1f\x7f-\x9f\ufdd0-\ufdef{_NO_CHARACTERS}]")
+"""What would change the levels of a topic, and what a broker may end the connection for: control characters
+and what Unicode calls noncharacters (MQTT 3.1.1, 1.5.3).
+"""
+TOPIC_BYTES_MAX = 65_535
 
 
 class MqttTopics:
@@ -70,8 +76,21 @@ class MqttTopics:
         """Nothing is kept here."""
 
     def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, Refusal]:
-        """Every record can be published."""
-        return {}
+        """The rows whose topic is too long."""
+        sink, schema, _ = self._sinks[sink_id]
+        if not TOPIC_FIELD.search(sink.topic):
+            return {}
+        topics = (_topic(sink.topic, row) for row in plain_rows(schema, rows))
+        sizes = (len(topic.encode()) for topic in topics)
+        return {
+            row: Refusal(
+                Code.TOO_LARGE,
+                f"its topic {sink.topic} takes {size} bytes, and MQTT takes {TOPIC_BYTES_MAX}: put shorter "
+                "fields into the topic of the sink",
+            )
+            for row, size in enumerate(sizes)
+            if size > TOPIC_BYTES_MAX
+        }
 
     def write(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
         """Publish a micro-batch; raises `TableError` where the broker stays away."""
@@ -119,7 +138,9 @@ def _messages(sink: MqttSink, schema: Schema, rows: ColumnBatch) -> list[tuple[s
 
 
 def _topic(template: str, row: Mapping[str, Any]) -> str:
-    return TOPIC_FIELD.sub(lambda name: _level(row[name[1]]), template)
+    topic = TOPIC_FIELD.sub(lambda name: _level(row[name[1]]), template)
+    # A broker keeps topics that begin so for itself: it drops them, or hides them from who listens to all.
+    return f"_{topic[1:]}" if topic.startswith("$") and template.startswith("{") else topic
 
 
 def _level(value: Any) -> str:

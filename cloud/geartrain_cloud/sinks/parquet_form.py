@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 from geartrain.adapters.layouts import refuse_former, refuse_later
 from geartrain.errors import SchemaError
 from geartrain.schema import ColumnBatch, Field, Schema
+from geartrain.schema.plain import plain_rows
 from geartrain_cloud.log.arrow import SYSTEM_FIELDS, arrow_type
 from geartrain_cloud.sinks.evolution import Evolution, digits
 from geartrain_cloud.sinks.layout import Layout, TableError
-from geartrain_cloud.sinks.rows import plain_rows
 
 MANIFEST = "_manifest.json"
 """Readers of Parquet pass over names that begin with `_`."""

@@ -160,8 +160,8 @@ class PostgresTables:
         )
 
     def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, Refusal]:
-        """Rows with a text that PostgreSQL cannot hold."""
-        return not_kept(self._layouts[sink_id][1].schema, rows)
+        """Rows that PostgreSQL cannot hold."""
+        return not_kept(self._layouts[sink_id][1], rows)
 
     def write(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
         """Write a micro-batch, in one transaction a database; raises `TableError`."""

@@ -19,8 +19,8 @@ from psycopg.types.json import Jsonb
 from geartrain.records.codes import Code, Refusal
 from geartrain.records.event_time import to_datetime
 from geartrain.schema import ColumnBatch, Field, FieldType, Note, Schema
+from geartrain.schema.plain import value_reader
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, Layout
-from geartrain_cloud.sinks.tables import value_reader
 
 _TYPES = {
     FieldType.BOOL: "boolean",
@@ -57,11 +57,54 @@ def _moment(time_us: int | None) -> datetime | None:
     return None if time_us is None else to_datetime(time_us)
 
 
-def not_kept(schema: Schema, rows: ColumnBatch) -> Mapping[int, Refusal]:
-    """The rows with a text that PostgreSQL cannot hold, and why."""
+KEY_BYTES_MAX = 2_600
+"""Of one row. An entry of an index of PostgreSQL has 2,704 bytes, with what it needs beside the values."""
+_PART_BYTES = 16
+"""What a value without a length of its own takes in an index, or a part of a nested one, at the most."""
+
+
+def not_kept(layout: Layout, rows: ColumnBatch) -> Mapping[int, Refusal]:
+    """The rows that PostgreSQL cannot hold, and why: with a NUL in a text, or with a key that is too long."""
+    return {**_keys_too_long(layout, rows), **_with_nul(layout.schema, rows)}
+
+
+def _keys_too_long(layout: Layout, rows: ColumnBatch) -> Mapping[int, Refusal]:
+    key = layout.table.key
+    sizes = [0] * len(rows)
+    for field, column in zip(layout.schema.fields, rows.fields, strict=True):
+        if field.name in key:
+            read = value_reader(field) if field.logical.startswith("nested(") else None
+            for row, value in enumerate(column):
+                sizes[row] += _index_bytes(value if read is None else read(value))
+    return {
+        row: Refusal(
+            Code.TOO_LARGE,
+            f"its key ({', '.join(key)}) takes {size} bytes, and a key of PostgreSQL may take "
+            f"{KEY_BYTES_MAX}: key the table by shorter fields",
+        )
+        for row, size in enumerate(sizes)
+        if size > KEY_BYTES_MAX
+    }
+
+
+def _index_bytes(value: Any) -> int:
+    """What a value takes in an index, at the most; it may be packed, which depends on what it holds."""
+    if isinstance(value, str):
+        return len(value.encode()) + _PART_BYTES
+    if isinstance(value, bytes):
+        return len(value) + _PART_BYTES
+    if isinstance(value, dict):
+        return _PART_BYTES + sum(_index_bytes(name) + _index_bytes(part) for name, part in value.items())
+    return _PART_BYTES + (sum(map(_index_bytes, value)) if isinstance(value, list) else 0)
+
+
+_TAKE_OUT = "take NUL out in a step before"
+
+
+def _with_nul(schema: Schema, rows: ColumnBatch) -> Mapping[int, Refusal]:
     found: dict[int, Refusal] = {}
     for field, column in zip(schema.fields, rows.fields, strict=True):
-        reason = f"PostgreSQL cannot hold the NUL character in field {field.name}"
+        reason = f"PostgreSQL cannot hold the NUL character in field {field.name}: {_TAKE_OUT}"
         why = Refusal(Code.NOT_STORABLE, reason)
         if field.logical.startswith("nested("):
             read = value_reader(field)

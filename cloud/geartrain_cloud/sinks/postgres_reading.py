@@ -16,10 +16,10 @@ from psycopg import sql
 
 from geartrain.records.event_time import format_time, from_datetime
 from geartrain.schema import Field, FieldType, Schema
+from geartrain.schema.plain import value_reader
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, TableError
 from geartrain_cloud.sinks.postgres_columns import names_of
 from geartrain_cloud.sinks.postgres_schema import WRITTEN, SchemaConnection
-from geartrain_cloud.sinks.tables import value_reader
 
 _WAIT_S = 5.0
 

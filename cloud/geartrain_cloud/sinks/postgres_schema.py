@@ -10,6 +10,7 @@ for a lock than it was told. A schema that others made is never touched.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,6 +58,8 @@ _SET_QUERY = (
     "excluded.checkpoint, batch_id = excluded.batch_id, positions = excluded.positions, "
     "log_rows = excluded.log_rows"
 )
+_ORIGIN_BYTES_MAX, _ORIGIN_HEAD_BYTES = 1_000, 900
+"""Of the name and of the path of an origin in the system's own tables; a longer one ends in its digest."""
 _NEVER = ("28", "3D", "42501")
 """States of a refusal that stays: password, user, database, rights."""
 
@@ -235,8 +238,8 @@ class PostgresSchema:
         return Binding(f"query {query!r}", self._link.place, "database")
 
     def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, Refusal]:
-        """Rows with a text that PostgreSQL cannot hold; of the system's own tables such texts are changed."""
-        return {} if sink_id in SYSTEM_TABLES else not_kept(self._layouts[sink_id].schema, rows)
+        """Rows that PostgreSQL cannot hold; those of the system's own tables are changed so that it can."""
+        return {} if sink_id in SYSTEM_TABLES else not_kept(self._layouts[sink_id], rows)
 
     def write(
         self,
@@ -277,7 +280,7 @@ class PostgresSchema:
             for row in layout.rows(batches)
         )
         if layout.sink in SYSTEM_TABLES:
-            written = (tuple(map(_without_nul, row)) for row in written)
+            written = (_holdable(row) for row in written)
         with db.cursor() as cursor:
             cursor.executemany(insert_of(layout), written)
         count = sum(map(len, batches))
@@ -421,8 +424,24 @@ def _set_progress(db: psycopg.Connection[Any], query: str, at: QueryProgress) ->
     db.execute(_SET_QUERY, (query, at.checkpoint, at.batch_id, ends, at.log_rows))
 
 
-def _without_nul(value: Any) -> Any:
-    return value.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(value, str) else value
+def _holdable(row: Sequence[Any]) -> tuple[Any, ...]:
+    """A row of the system's own tables as PostgreSQL can hold it: without NUL, and its origin, which is a
+    part of its key, no longer than an index takes.
+    """
+    *values, name, number, path = row
+    texts = [
+        one.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(one, str) else one for one in values
+    ]
+    name = name.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if len(encoded := name.encode()) > _ORIGIN_BYTES_MAX:
+        name = encoded[:_ORIGIN_HEAD_BYTES].decode(errors="ignore") + _digest(encoded).hex()
+    if len(path) > _ORIGIN_BYTES_MAX:  # the path of a window's result begins with its key
+        path = path[:_ORIGIN_HEAD_BYTES] + _digest(path)
+    return (*texts, name, number, path)
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def _quoted(name: str) -> str:

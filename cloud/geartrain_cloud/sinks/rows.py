@@ -5,14 +5,14 @@ It stands between the columns that leave Spark and the stores beside the flow's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from geartrain.records.event_time import format_time
 from geartrain.schema import ColumnBatch, Schema
-from geartrain_cloud.sinks.tables import value_reader
+from geartrain.schema.plain import plain_rows
 
 
 def take_rows(rows: ColumnBatch, indexes: Sequence[int]) -> ColumnBatch:
@@ -24,17 +24,6 @@ def take_rows(rows: ColumnBatch, indexes: Sequence[int]) -> ColumnBatch:
         [rows.numbers[i] for i in indexes],
         None if rows.paths is None else [rows.paths[i] for i in indexes],
     )
-
-
-def plain_rows(schema: Schema, rows: ColumnBatch) -> Iterator[dict[str, Any]]:
-    """Each row as values of JSON, as the flow's tables show them: field by field in schema order."""
-    readers: list[Callable[[Any], Any]] = [value_reader(field) for field in schema.fields]
-    names = [field.name for field in schema.fields]
-    for values in zip(*rows.fields, strict=True):
-        yield {
-            name: None if value is None else read(value)
-            for name, read, value in zip(names, readers, values, strict=True)
-        }
 
 
 def message_rows(schema: Schema, rows: ColumnBatch) -> Iterator[dict[str, Any]]:

@@ -8,21 +8,17 @@ written.
 from __future__ import annotations
 
 import json
-import math
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from datetime import datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from geartrain.adapters.files import write_private
 from geartrain.adapters.sqlite import open_to_read, translated
-from geartrain.records.event_time import format_time, from_datetime
-from geartrain.schema import Field, FieldType, Schema
+from geartrain.records.event_time import format_time
+from geartrain.schema import Schema
+from geartrain.schema.plain import value_reader
 from geartrain_cloud.sinks.layout import EVENT_TIME, ORDER_COLUMNS, TableError, quoted
 
 _BUSY_S = 30.0
@@ -49,10 +45,8 @@ def rows(
     where: only rows whose columns equal these values. With `timed` the event time of each row stands before
     its fields, as `_event_time`.
 
-    A time is `YYYY-MM-DDTHH:MM:SS[.ffffff]Z`, bytes are hexadecimal, a Decimal is its digits as text, and an
-    enum its member's name. A float that JSON cannot hold (NaN, infinite) is None.
-
-    Raises `TableError` when there is no such file, table or field.
+    How values are written: `geartrain.schema.plain`. Raises `TableError` when there is no such file, table or
+    field.
     """
     with closing(_open(path)) as db:
         schema, _ = _declared(db, path, table)
@@ -163,41 +157,6 @@ def write_json(rows: Iterable[Mapping[str, Any]], path: str | Path) -> None:
         write_private(Path(path), content)
     except OSError as error:
         raise TableError(f"{path} cannot be written ({error.strerror or error})") from error
-
-
-def value_reader(field: Field) -> Callable[[Any], Any]:
-    """How a value of a column, not None, becomes one of JSON."""
-    if field.logical.startswith("decimal("):
-        scale = int(field.logical[len("decimal(") : -1].split(",")[1])
-        return lambda unscaled: format(Decimal(unscaled).scaleb(-scale), "f")
-    if field.logical.startswith("nested("):
-        return lambda packed: _plain(msgspec.msgpack.decode(packed))
-    return _READERS.get(field.type, lambda value: value)
-
-
-def _plain(value: Any) -> Any:
-    """A nested value without what JSON cannot hold."""
-    if isinstance(value, float):
-        return _finite(value)
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, datetime):
-        return format_time(from_datetime(value))
-    if isinstance(value, dict):
-        return {str(_plain(name)): _plain(part) for name, part in value.items()}
-    return [_plain(part) for part in value] if isinstance(value, list) else value
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-_READERS: dict[FieldType, Callable[[Any], Any]] = {
-    FieldType.BOOL: bool,
-    FieldType.FLOAT64: _finite,
-    FieldType.BYTES: bytes.hex,
-    FieldType.DATETIME: format_time,
-}
 
 
 def _open(path: str | Path) -> sqlite3.Connection:

@@ -17,6 +17,7 @@ from geartrain.errors import WireError
 from geartrain.records.batch import Batch
 from geartrain.records.codes import Code, Refusal
 from geartrain.schema import ColumnBatch, RowCodec
+from geartrain.schema.plain import plain_rows
 from geartrain.wire.body import decode_rows, encode_rows
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain.wire.limits import Limits
@@ -99,14 +100,27 @@ class CellCodec:
 
     def to_batch(self, stored: Stored) -> Batch:
         """What went in."""
+        rows = self._columns(stored)
+        return Batch(self._rows.from_columns(rows.fields), rows.times, rows.names, rows.numbers, rows.paths)
+
+    def to_plain(self, stored: Stored) -> Iterator[tuple[dict[str, Any], Delivery]]:
+        """Each record as values of JSON, and what a sink may know it by."""
+        rows = self._columns(stored)
+        for row, value in enumerate(plain_rows(self._rows.schema, rows)):
+            yield value, _identity(stored, row, rows.times[row])
+
+    def _columns(self, stored: Stored) -> ColumnBatch:
         schema = self._rows.schema
         beside = (self._step, schema.schema_id, stored.count, stored.first_number)
         header = Header(BatchKind.DATA, self._flow, self._device, bytes(8), 1, *beside, flags=stored.flags)
-        rows = decode_rows(schema, header, stored.body, self._limits)
-        return Batch(self._rows.from_columns(rows.fields), rows.times, rows.names, rows.numbers, rows.paths)
+        return decode_rows(schema, header, stored.body, self._limits)
 
 
 def with_identity(stored: Stored, batch: Batch) -> Iterator[tuple[Any, Delivery]]:
     """Each value of a cell, and what a sink may know it by."""
     for row, value in enumerate(batch.values):
-        yield value, Delivery(stored.epoch, stored.seq, stored.first_index + row, batch.times[row])
+        yield value, _identity(stored, row, batch.times[row])
+
+
+def _identity(stored: Stored, row: int, time_us: int) -> Delivery:
+    return Delivery(stored.epoch, stored.seq, stored.first_index + row, time_us)

@@ -203,11 +203,10 @@ class Deliveries:
             while True:
                 await way.ready.wait()
                 cell = way.cells[0]
-                batch = way.codec.to_batch(cell.stored)
                 if actuator is not None:
-                    await self._actuate(way, actuator, cell, batch)
+                    await self._actuate(way, actuator, cell, way.codec.to_batch(cell.stored))
                 else:
-                    await self._write(way, cell, batch)
+                    await self._write(way, cell)
                 way.cells.popleft()
                 if not way.cells:
                     way.ready.clear()
@@ -226,10 +225,10 @@ class Deliveries:
         except USER_ERRORS as error:
             raise DeliveryError(f"actuator {way.step} cannot start: {describe(error)}") from error
 
-    async def _write(self, way: _Way, cell: Cell, batch: Batch) -> None:
+    async def _write(self, way: _Way, cell: Cell) -> None:
         if self._files is None or not isinstance(way.sink, JsonLinesFile):
             raise DeliveryError(f"sink {way.step}: the agent knows no {type(way.sink).__name__}")
-        lines = b"".join(_line(value, at) for value, at in with_identity(cell.stored, batch))
+        lines = b"".join(_line(row, at) for row, at in way.codec.to_plain(cell.stored))
         await self._files.append(_path(way.sink), way.length, lines)
         way.length += len(lines)
         self._changes[STEP, _FILE + way.step.encode()] = way.length.to_bytes(8, "big")
@@ -261,9 +260,6 @@ def _path(sink: JsonLinesFile) -> str:
     return sink.path or f"{sink.name}.jsonl"
 
 
-def _line(value: Any, at: Delivery) -> bytes:
+def _line(row: Mapping[str, Any], at: Delivery) -> bytes:
     """A record as a line of JSON: its fields, `_id` and `_time`."""
-    built = value._asdict() if hasattr(value, "_asdict") else value
-    fields = msgspec.to_builtins(built)
-    row = fields if isinstance(fields, dict) else {"value": fields}
     return msgspec.json.encode({**row, "_id": str(at), "_time": format_time(at.time_us)}) + b"\n"

@@ -17,6 +17,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
     A field may be bool, int (64 bits), float, str, bytes, datetime, `Annotated[Decimal, Digits(12, 2)]`, an
     Enum, a list, dict, tuple or another record. `Any` is one untyped column. Each of them may be `| None`.
+    Lists, dicts and records may lie within one another up to 100 levels; a deeper value is a dead letter.
 
     upgrade: by each former type of these records, a function that makes a later one of such a record. For an
     app that is updated while it runs: devices that have not gone over send the former type until they have.

@@ -189,9 +189,9 @@ def _fit(field: Field, logical: Logical | None, value: Any) -> Any:
             raise SchemaError(f"field {field.name} {error}") from None
     kind = _PYTHON[field.type]
     if field.type is FieldType.FLOAT64 and isinstance(value, int) and type(value) is not bool:
-        return float(value)
+        return _as_float(field, value)
     if field.type is FieldType.DATETIME and isinstance(value, datetime):
-        return to_datetime(from_datetime(value))
+        return _as_utc(field, value)
     if type(value) is not kind:
         if not isinstance(value, kind) or type(value) is bool:
             raise SchemaError(f"field {field.name} must be {kind.__name__}, got {short_form(value)}")
@@ -203,10 +203,27 @@ def _fit(field: Field, logical: Logical | None, value: Any) -> Any:
     return value
 
 
+def _as_float(field: Field, value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise SchemaError(f"field {field.name} = {short_form(value)} is beyond a float of 64 bits") from None
+
+
+def _as_utc(field: Field, value: datetime) -> datetime:
+    try:
+        return to_datetime(from_datetime(value))
+    except OverflowError:
+        raise SchemaError(
+            f"field {field.name} = {short_form(value)} lies outside of the years 1 to 9999 of UTC"
+        ) from None
+
+
 def short_form(value: Any) -> str:
     """A value as it may stand in a sentence: its `repr`, cut to 80 characters."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - of a user's own class
-        text = f"a {type(value).__name__} that has no repr"
+        is_long = isinstance(value, int)  # Python refuses to write one of more than 4,300 digits
+        text = f"a {type(value).__name__} that {'is too long to write' if is_long else 'has no repr'}"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -19,12 +19,16 @@ from typing import Any, Protocol
 import msgspec
 
 from geartrain.errors import SchemaError
+from geartrain.errors.conversion import read_conversion
 from geartrain.schema.fields import FieldType
 from geartrain.schema.notes import without_notes
 
 DIGITS_MAX = 18
 """Digits of a Decimal field: its unscaled value is an int64."""
+DEPTH_MAX = 100
+"""Lists, dictionaries and records within one another in a nested field."""
 _DEPTH_MAX = 8
+_SHOWN_CHARS = 60
 
 
 class Digits(msgspec.Struct, frozen=True):
@@ -106,12 +110,14 @@ class DecimalField(msgspec.Struct, frozen=True):
         if type(value) is not Decimal:
             raise SchemaError(f"must be a Decimal, got {type(value).__name__}")
         if not value.is_finite():
-            raise SchemaError(f"is {value}, which does not fit {self.text}")
+            raise SchemaError(f"is {value}, and {self.text} has neither NaN nor infinity")
         exact = Context(prec=self.digits.precision, traps=[Inexact, InvalidOperation])
         try:
             fitted = value.quantize(Decimal((0, (1,), -self.digits.scale)), context=exact)
         except (Inexact, InvalidOperation):
-            raise SchemaError(f"is {value}, which does not fit {self.text}") from None
+            shown = str(value)
+            shown = shown if len(shown) <= _SHOWN_CHARS else f"{shown[:_SHOWN_CHARS]}..."
+            raise SchemaError(f"is {shown}, which does not fit {self.text}") from None
         return fitted or abs(fitted)  # a column of ints has one zero
 
     def lower(self, value: Decimal) -> int:
@@ -183,14 +189,19 @@ class NestedField:
             self._decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(kind).decode
         except (TypeError, ValueError) as error:
             raise SchemaError(str(error)) from None
+        self._is_open = _is_open(kind)
         self._parse: Callable[[str], Any] = msgspec.json.Decoder(kind).decode
 
     def fit(self, value: Any) -> Any:
         """As it comes back from its bytes, so that no step can tell whether it has travelled."""
         try:
-            return self._decode(msgspec.msgpack.encode(value))
+            packed = msgspec.msgpack.encode(value)
+            fitted = self._decode(packed)
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-            raise SchemaError(f"does not fit {self.text}: {error}") from None
+            raise SchemaError(f"does not fit {self.text}: {_misfit(error)}") from None
+        if self._is_open and len(packed) > DEPTH_MAX and _is_deeper(msgspec.msgpack.decode(packed)):
+            raise SchemaError(f"does not fit {self.text}: {_TOO_DEEP}")
+        return fitted
 
     def lower(self, value: Any) -> bytes:
         """Its msgpack."""
@@ -201,7 +212,7 @@ class NestedField:
         try:
             return self._decode(raw)
         except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-            raise SchemaError(f"a column of {self.text} holds something else: {error}") from None
+            raise SchemaError(f"a column of {self.text} holds something else: {_misfit(error)}") from None
 
     def parse(self, text: str) -> Any:
         """A value written as JSON."""
@@ -209,6 +220,43 @@ class NestedField:
             return self._parse(text)
         except (ValueError, RecursionError, msgspec.MsgspecError):
             raise ValueError(f"{text[:60]!r} is not the JSON of {self.text}") from None
+
+
+_TOO_DEEP = f"it is nested deeper than {DEPTH_MAX} levels"
+
+
+def _misfit(error: Exception) -> str:
+    """Why msgspec refuses a value."""
+    if isinstance(error, UnicodeError):
+        return "it holds text that is not valid Unicode"
+    if isinstance(error, RecursionError):
+        return _TOO_DEEP
+    if isinstance(error, OverflowError):
+        return "it holds an int beyond 64 bits, or a time outside of the years 1 to 9999"
+    if isinstance(error, msgspec.ValidationError):
+        place, _ = read_conversion(error)
+        return f"its part at {place} has another type" if place else "it has another type"
+    return "it holds an object that is no text, number, time, list, dictionary or record"
+
+
+def _is_open(kind: Any, depth: int = 0) -> bool:
+    """Whether values of a type may be nested to any depth: it is untyped somewhere, or holds itself."""
+    kind, _ = without_notes(kind)
+    if kind in (Any, list, dict, tuple) or depth > DEPTH_MAX:
+        return True
+    parts: list[Any] = list(typing.get_args(kind))
+    if not parts and isinstance(kind, type) and _has_fields(kind):
+        parts = list(typing.get_type_hints(kind).values())
+    return any(_is_open(part, depth + 1) for part in parts)
+
+
+def _is_deeper(value: Any) -> bool:
+    """Whether lists and dictionaries lie within one another deeper than they may."""
+    layer = [one for one in [value] if isinstance(one, list | dict)]
+    for _ in range(DEPTH_MAX):
+        within = (part for one in layer for part in (one.values() if isinstance(one, dict) else one))
+        layer = [part for part in within if isinstance(part, list | dict)]
+    return bool(layer)
 
 
 def type_text(kind: Any, depth: int = 0) -> str:
