@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from geartrain.control.states import App
+from geartrain.control.states import WAITS, App
 from geartrain.operators.source import SourceOperator
 from geartrain_edge.agent.config import read_config
 from geartrain_edge.parent.config import DeviceConfig, read_device
@@ -90,3 +90,9 @@ def test_a_device_reads_history_from_its_own_files_before_what_its_source_gives(
         return prices
 
     assert asyncio.run(read()) == [1.5, 2.5]
+
+
+def test_a_device_says_whether_its_file_has_sources_wait(tmp_path: Path) -> None:
+    assert device(tmp_path, '[spool]\npolicy = "block"\n').waits == (WAITS,)
+    assert device(tmp_path, '[spool]\npolicy = "drop_oldest"\n').waits == ()
+    assert device(tmp_path, "").waits == ()

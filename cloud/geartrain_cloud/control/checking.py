@@ -478,7 +478,13 @@ def outline_of(plan: Plan, revision: Revision, on_devices: frozenset[str] | None
             )
         )
     sources = [
-        SourceOutline(step.id, step.operator.source.bounded, step.operator.devices, _joins(plan, step, there))
+        SourceOutline(
+            step.id,
+            step.operator.source.bounded,
+            step.operator.devices,
+            _joins(plan, step, there),
+            waits=step.operator.source.pausable,
+        )
         for step in plan.graph.steps
         if isinstance(step.operator, SourceOperator)
     ]

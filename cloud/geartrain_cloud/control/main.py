@@ -52,6 +52,7 @@ from geartrain_cloud.control.repairing import Repairs
 from geartrain_cloud.control.scaling import Scales
 from geartrain_cloud.control.secret_requests import SecretRequests
 from geartrain_cloud.control.server import Api, listen, make_app, rest_context
+from geartrain_cloud.control.spool_policies import SpoolPolicies
 from geartrain_cloud.control.streaming import Streams
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.control.updating import Updates
@@ -133,7 +134,7 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
             return read_hosted(places)[1].get(instance, HostReport())
 
         given = store, Loader(in_postgres=bool(config.tables.store)), trust, changed.set, host, clock.now_us
-        updates = Updates(*given, has_joined, places.log)
+        updates = Updates(*given, has_joined, places.log, SpoolPolicies(store, config.local))
         cuts = Cuts(store, updates.load, *given[2:])
         api = Api(store, updates.load, observer, changed.set, updates, enrolment)
         asking = DeviceQuestions(clock)

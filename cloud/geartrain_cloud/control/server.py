@@ -144,8 +144,7 @@ class Api:
         outline = checked.outline
         if outline is None:
             raise UnavailableError(f"flow {body.flow!r} could not be checked: submit it again")
-        meant = self._meant(body, outline)
-        self._updates.check_reaches(body.flow, outline, [one.device for one in meant])
+        meant = self._meant(body, outline, checked)
 
         def work() -> Answer:
             ruled = [(one.device, rule_of(rules, one)) for one in meant]
@@ -309,12 +308,16 @@ class Api:
 
         return self._once(key_of(request), asked, work)
 
-    def _meant(self, body: SubmitBody, outline: Outline) -> list[Device]:
-        """The devices in service that are to run a flow; raises `ConflictError` where there has to be one."""
+    def _meant(self, body: SubmitBody, outline: Outline, checked: Checked) -> list[Device]:
+        """The devices in service that are to run a flow; raises `ConflictError` where there has to be one,
+        and where one of them could not run it.
+        """
         selector = parse_selector(body.devices)
         meant = [one for one in self._store.devices.every() if takes_part(outline, selector, one)]
         if not body.allow_none:
             check_meets_devices(outline, selector, meant)
+        self._updates.check_reaches(body.flow, outline, [one.device for one in meant])
+        self._updates.check_waits(body.name, outline, meant, checked)
         return meant
 
     def _open(self) -> Enrolment:

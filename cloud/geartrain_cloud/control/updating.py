@@ -33,12 +33,22 @@ from geartrain_cloud.control.moving_state import StateSizes
 from geartrain_cloud.control.past import PastLog, begin_of
 from geartrain_cloud.control.purging import other_sinks
 from geartrain_cloud.control.resting import at_end, under_way
+from geartrain_cloud.control.spool_policies import SpoolPolicies
 from geartrain_cloud.control.trust import Trust
 from geartrain_cloud.control_store.apps import in_the_way
 from geartrain_cloud.control_store.errors import ConflictError, InvalidError
 from geartrain_cloud.control_store.idempotency import Answer
-from geartrain_cloud.control_store.model import Canary, CanaryStage, Instance, Options, Outline, Planned
+from geartrain_cloud.control_store.model import (
+    Canary,
+    CanaryStage,
+    Device,
+    Instance,
+    Options,
+    Outline,
+    Planned,
+)
 from geartrain_cloud.control_store.store import ControlStore
+from geartrain_cloud.platform.config import LocalSection
 from geartrain_cloud.rest import answers
 from geartrain_cloud.rest.requests import (
     PromoteBody,
@@ -96,14 +106,17 @@ class Updates:
         now_us: Callable[[], int],
         has_joined: Callable[[str], bool] | None = None,
         log: Path | None = None,
+        policies: SpoolPolicies | None = None,
     ) -> None:
         """`load`: checks a flow in a process of its own; `changed`: called after each change; `host`: what
         the Spark host says of an instance; `now_us`: the wall clock, microseconds; `has_joined`: whether a
-        device runs signed bundles alone, None where none does; log: ingest's folder.
+        device runs signed bundles alone, None where none does; log: ingest's folder; policies: of the spools
+        of devices.
         """
         self._past_log = PastLog(log)
         self.load, self._store, self._trust, self._changed = load, store, trust, changed
         self._host, self._now_us, self._has_joined = host, now_us, has_joined
+        self._policies = policies or SpoolPolicies(store, LocalSection())
 
     def bundle_of(self, revision: str) -> str:
         """The folder of the code that a revision names, "" where no author has signed it."""
@@ -124,6 +137,12 @@ class Updates:
                 f"app {instance.name} cannot be replayed: sink {sink!r} is a {kind}, which has what the "
                 "former run wrote: submit the flow under another name"
             )
+
+    def check_waits(
+        self, app: str, outline: Outline, devices: Iterable[Device], target: Checked | Target
+    ) -> None:
+        """Raise `ConflictError` where a device has a source wait that cannot; target: with options."""
+        self._policies.check(app, outline, devices, target.options, target.device_options)
 
     def check_reaches(self, flow: str, outline: Outline, devices: Iterable[str]) -> None:
         """Raise `ConflictError` where one of the devices could not get this code, or not import it."""
@@ -294,7 +313,9 @@ class Updates:
                 f"code {target.code[:12]} of {target.flow} is neither signed nor installed on the platform's "
                 "machine: make keys with gear key new, or install it there"
             )
-        self.check_reaches(target.flow, outline, self._store.desired.running(instance.instance))
+        names = self._store.desired.running(instance.instance)
+        self.check_reaches(target.flow, outline, names)
+        self.check_waits(instance.name, outline, map(self._store.devices.get, names), target)
         return replace(outline, begin=begin), checked
 
     def _go_over(

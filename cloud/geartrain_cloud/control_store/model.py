@@ -81,7 +81,8 @@ class SourceOutline(msgspec.Struct, frozen=True):
 
     devices: a selector of the app's devices that have it, "" for all; joins: whether a device that runs the
     app may get it, since it gives what happens now, and no step below it keeps anything there; since: the
-    number of the revision that it came with, 0 for one of the submit.
+    number of the revision that it came with, 0 for one of the submit; waits: whether nothing of it is lost
+    while nobody reads.
     """
 
     id: str
@@ -89,6 +90,7 @@ class SourceOutline(msgspec.Struct, frozen=True):
     devices: str = ""
     joins: bool = False
     since: int = 0
+    waits: bool = True
 
 
 class Outline(msgspec.Struct, frozen=True):

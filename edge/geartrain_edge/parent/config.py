@@ -15,7 +15,7 @@ import msgspec
 from geartrain.adapters.configuration import read_as
 from geartrain.adapters.tls import OTHERS, Broker, BrokerTable, broker_of
 from geartrain.adapters.toml_text import to_toml
-from geartrain.control.states import App
+from geartrain.control.states import WAITS, App
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.wire.topics import check_name
 from geartrain_edge.bundles.choice import TrialPolicy
@@ -25,7 +25,7 @@ from geartrain_edge.parent.limits import Limits, LimitsTable
 from geartrain_edge.programs.launch import DEADLINE_S, DEADLINE_S_MAX, TRIES_MAX, TRIES_MOST, Trial
 from geartrain_edge.programs.store import FOLDER as PROGRAMS_FOLDER
 from geartrain_edge.quantities import size_bytes
-from geartrain_edge.settings import CLAIMS_FILE, FREE_FLOOR_BYTES, SECRETS_FOLDER, SHARED_FOLDER
+from geartrain_edge.settings import CLAIMS_FILE, FREE_FLOOR_BYTES, SECRETS_FOLDER, SHARED_FOLDER, Policy
 
 Options = dict[str, dict[str, Any]]
 _TABLES = ("spool", "commit", "uplink")
@@ -125,6 +125,11 @@ class DeviceConfig(msgspec.Struct, frozen=True):
     free_floor_bytes: int = FREE_FLOOR_BYTES
     patience_s: float = PATIENCE_S
     unpacked: Path | None = None
+
+    @property
+    def waits(self) -> tuple[str, ...]:
+        """`WAITS` where sources wait while a spool is full, as the platform is told."""
+        return (WAITS,) if self.tables["spool"].get("policy") == Policy.BLOCK.value else ()
 
     @property
     def bundles(self) -> Path:

@@ -128,7 +128,7 @@ async def _run(config: DeviceConfig) -> int | Mapping[str, str]:
     apps = _apps(config, turn, clock, randomness)
     upgrade = _upgrade(config, turn, apps, clock, randomness) if config.platform else None
     code = "" if _running() == INSTALLED else _running()
-    can = tuple(one for one in CAN if one != SECRETS or config.platform)
+    can = tuple(one for one in CAN if one != SECRETS or config.platform) + config.waits
     program = RunningProgram(geartrain.__version__, code, machine(), can)
     kept = KeptFile(config.state)
     secrets = PlatformSecrets(config, turn, apps.changed, clock) if config.platform else None

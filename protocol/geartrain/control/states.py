@@ -30,6 +30,8 @@ NOTES = "notes"
 """The same of one whose Geartrain has `Unit` and `Description`, which a flow with them imports."""
 MIGRATES = "migrates"
 """The same where a task makes state of a former type into that of now."""
+WAITS = "waits"
+"""What a device says where its file has sources wait while a spool is full, which not every source can."""
 CAN = (OWN_CUT, OTHER_STEPS, LEAVES_STATE, SECRETS, CLAIMS_STATE, NOTES, MIGRATES)
 """All that this program knows."""
 CUT_CHARS = 200
