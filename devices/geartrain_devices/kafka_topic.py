@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
-from geartrain.adapters.kafka_properties import read_properties, refused_user
+from geartrain.adapters.kafka_properties import read_properties, refused_user, trouble_of
 from geartrain.adapters.system import SystemClock
 from geartrain.declarations.kafka import client_properties
 from geartrain.declarations.options import Count, SecretText
@@ -130,7 +130,7 @@ class _Partition:
     def __init__(self, where: str, config: dict[str, str], topic: str, number: int, among: int) -> None:
         """among: how many partitions are read."""
         self.where, self.topic, self.number, self._among = where, topic, number, among
-        self._config = config
+        self._config, self._brokers = config, config["bootstrap.servers"]
         self._consumer: Consumer | None = None
         self.trouble = ""
         """What librdkafka has said since the last look, of brokers and connections."""
@@ -143,7 +143,7 @@ class _Partition:
             try:
                 self._consumer = Consumer({**self._config, "error_cb": self.heard})
             except KafkaException as error:
-                raise SourceError(f"{self.where}: properties: {error.args[0].str()}") from None
+                raise SourceError(f"{self.where}: {trouble_of(self._brokers, error.args[0])}") from None
         at = OFFSET_BEGINNING if offset is None else offset
         self._consumer.assign([TopicPartition(self.topic, self.number, at)])
 
@@ -151,11 +151,11 @@ class _Partition:
         """Keep what is said, but where the user is refused that: all else comes of it."""
         from confluent_kafka import KafkaError as Codes
 
-        refused = refused_user(self._config["bootstrap.servers"])
+        refused = refused_user(self._brokers)
         if error.code() == Codes._AUTHENTICATION:  # noqa: SLF001 - it has no other name
             self.trouble = refused
         elif self.trouble != refused:
-            self.trouble = error.str()
+            self.trouble = trouble_of(self._brokers, error)
 
     async def check_count(self) -> None:
         """Warn where the topic has more partitions than are read."""

@@ -48,7 +48,11 @@ class LineFields:
         try:
             self._pattern = re.compile(pattern) if pattern else None
         except re.error as error:
-            raise SourceError(f"{where}: pattern = {pattern!r} is no regular expression: {error}") from None
+            at = "" if error.pos is None else f" at its character {error.pos + 1}"
+            raise SourceError(
+                f"{where}: pattern = {pattern!r} is no regular expression{at} ({error.msg}): correct it; a "
+                "character that stands for itself has a \\ before it"
+            ) from None
         self._groups = dict.fromkeys(self._pattern.groupindex if self._pattern is not None else ("line",))
         paths = dict(options.fields)
         if not json and not is_record_type(kind):

@@ -43,6 +43,18 @@ _WHOLE, _TIMES, _BYTES = (20, 21, 23), (1114, 1184), 17
 _AWAY = ("08", "53", "57", "40", "55")
 """Classes of errors that pass: no connection, no room, shut down or too slow, conflicts, locks."""
 
+_TOO_SLOW = "57014"
+"""A query is cancelled, since it takes longer than it may."""
+_ADVICE = (
+    ("42501", "grant this user SELECT"),
+    ("42", "correct query or key"),
+    ("25006", "write a SELECT that changes nothing"),
+    ("22", "have the query pass over, or mend, the row that it fails on"),
+    ("28", "correct the user in dsn, or password"),
+    ("3D", "correct dbname in dsn"),
+)
+"""What to do, by the beginning of a state of SQL."""
+
 
 class PostgresQuery(ValueOptions, Source[T]):
     """Records of type `T` from the rows of a query. A record before 1970 is a dead letter.
@@ -100,8 +112,11 @@ class PostgresQuery(ValueOptions, Source[T]):
             raise SourceError(f'{where} has no query: set query = "SELECT ..." under [sources.{step}]')
         try:
             given = psycopg.conninfo.conninfo_to_dict(self.dsn)
-        except psycopg.Error as error:
-            raise SourceError(f"{where}: dsn: {_said(error)}") from None
+        except psycopg.Error:  # what it says may hold a password
+            raise SourceError(
+                f"{where}: dsn cannot be read: write it as host=db.example dbname=plant user=reader, or as "
+                "an address that begins with postgresql://"
+            ) from None
         if "password" in given:
             raise SourceError(
                 f"{where}: dsn holds a password: set password = secret:NAME or PGPASSWORD, or write it to "
@@ -142,9 +157,17 @@ class _Rows:
         except psycopg.Error as error:
             await self.close()
             lost = error.sqlstate is None and not isinstance(error, psycopg.ProgrammingError)
+            if error.sqlstate == _TOO_SLOW:
+                raise OSError(f"the query takes longer than {self._timeout_s:g} s: set timeout_s") from None
             if lost or (error.sqlstate or "").startswith(_AWAY):
-                raise OSError(_said(error)) from None
-            raise SourceError(f"{self._where}: the query cannot be run: {_said(error)}") from None
+                raise OSError(
+                    f"the database does not answer, or lets nobody in ({_said(error)}): see whether it runs, "
+                    "and correct dsn or password"
+                ) from None
+            advice = next((do for state, do in _ADVICE if (error.sqlstate or "").startswith(state)), "")
+            raise SourceError(
+                f"{self._where}: the query cannot be run ({_said(error)}): {advice or 'correct query'}"
+            ) from None
         except BaseException:
             await self.close()
             raise
@@ -283,7 +306,8 @@ class _QuerySplit:
         try:
             found = asked.result()
         except OSError as error:  # a time that is over is one, too
-            _LOG.warning("source %s: the database does not answer: %s", self.label, str(error) or "timeout")
+            why = str(error) or "the database has not answered in time: see whether it runs, or set timeout_s"
+            _LOG.warning("source %s: %s", self.label, why)
             self._again_s, self._pause_s = now_s + self._pause_s, min(2 * self._pause_s, _PAUSE_S_MAX)
             return Batch([], [], [], position)
         self._pause_s = _PAUSE_S

@@ -215,7 +215,7 @@ def test_what_cannot_be_is_said_when_it_is_opened(tmp_path: Path, monkeypatch: p
         opened("b:1", properties_file=file)
     assert "secret" not in str(caught.value)
     (split, _) = opened("b:1", properties={"no.such": "1"})
-    with pytest.raises(SourceError, match="properties: No such configuration property"):
+    with pytest.raises(SourceError, match=r"with these properties \(No such .*\): correct properties or"):
         asyncio.run(split.read(0, 1))
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(SourceError, match=r'pip install "geartrain-devices\[kafka\]"'):

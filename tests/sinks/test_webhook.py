@@ -266,7 +266,7 @@ def test_over_tls_the_certificate_must_hold(
                 monkeypatch.setattr(webhook, "AWAY_S_MAX", 60.0)
                 tables.write("q", 0, {"c": 1}, pairs(*values))
             else:
-                with pytest.raises(AwayError, match=r"does not answer .*certificate verify failed"):
+                with pytest.raises(AwayError, match="does not answer: its certificate is not trusted"):
                     tables.write("q", 0, {"c": 1}, pairs(*values))
             tables.close()
         assert hooks.values == [1.0]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from geartrain.adapters.kafka_properties import read_properties, refused_user
+from geartrain.adapters.kafka_properties import read_properties, refused_user, trouble_of
 from geartrain.declarations.cloud_sink import KAFKA_OURS, KafkaSink
 from geartrain.declarations.kafka import client_properties
 from geartrain.declarations.sink import Sink
@@ -81,7 +81,7 @@ class KafkaTopics(MarkedStore[Way]):
     def check(self, layout: Layout) -> None:
         """Raise `TableError` for options that cannot be."""
         if isinstance(layout.table, KafkaSink):
-            _way_of(layout, layout.table)
+            _check_properties(f"sink {layout.sink!r}", _way_of(layout, layout.table))
 
     def declare(self, sink_id: str, sink: Sink, schema: Schema) -> None:
         """Say what comes; raises `TableError` for options that cannot be."""
@@ -209,7 +209,8 @@ class Cluster:
                 producer.poll(0)
                 error: KafkaError = raised.args[0]
                 if error.txn_requires_abort() and attempt < _ATTEMPTS and not self._trouble:
-                    _LOG.warning("a transaction of %s is tried again: %s", self.way.brokers, error.str())
+                    why = trouble_of(self.way.brokers, error)
+                    _LOG.warning("a transaction of %s is tried again: %s", self.way.brokers, why)
                     producer.abort_transaction(_AWAY_S_MAX)
                     continue
                 self._drop(query)  # the next one asks the cluster what it holds
@@ -229,7 +230,7 @@ class Cluster:
     def _produce(self, producer: Producer, said: Said, partition: int = -1) -> None:
         def delivered(error: KafkaError | None, _: Message) -> None:
             if error is not None:
-                self._trouble.setdefault(said.topic, error.str())
+                self._trouble.setdefault(said.topic, trouble_of(self.way.brokers, error))
 
         while True:
             try:
@@ -249,8 +250,8 @@ class Cluster:
         if self._is_refused:
             return TableError(refused_user(self.way.brokers))
         for topic, said in self._trouble.items():
-            return TableError(f"{where} does not take records for topic {topic}: {said}")
-        return TableError(f"{where} cannot be used: {error.str()}: start it, or correct the sink's brokers")
+            return TableError(f"records for topic {topic} are not taken: {said}")
+        return TableError(trouble_of(self.way.brokers, error))
 
     def _heard(self, error: KafkaError) -> None:
         """What librdkafka says by itself, of which a time-out that comes of it tells nothing."""
@@ -327,7 +328,7 @@ class Cluster:
             if error.code() != error.TOPIC_ALREADY_EXISTS:
                 raise TableError(
                     f"Kafka at {self.way.brokers} has no topic {self.way.marks}, and it cannot be made "
-                    f"({error.str()}): make it with one partition and cleanup.policy=compact"
+                    f"({error.name()}): make it with one partition and cleanup.policy=compact"
                 ) from None
 
     def _reader(self) -> Any:
@@ -415,6 +416,21 @@ def _way_of(layout: Layout, sink: KafkaSink) -> Way:
         )
     references = {name: sink.properties[name] for name in asked if name not in properties}
     return Way(sink.brokers, sink.marks, tuple(sorted((properties | references).items())))
+
+
+def _check_properties(where: str, way: Way) -> None:
+    """Raise `TableError` for properties that librdkafka does not take; without brokers, it asks nobody."""
+    from confluent_kafka import KafkaException, Producer
+
+    given = dict(way.properties)
+    for name in asked_in(where, given):
+        # Its value is not known yet; a user without a password is refused as well.
+        given |= {name: "x"} if name.startswith("sasl.") else {}
+        given = given if name.startswith("sasl.") else without(given, (name,))
+    try:
+        Producer({"log_level": "0", **given})
+    except KafkaException as raised:
+        raise TableError(f"{where}: {trouble_of(way.brokers, raised.args[0])}") from None
 
 
 def _messages(sink: KafkaSink, schema: Schema, rows: ColumnBatch) -> Iterator[Said]:

@@ -277,7 +277,7 @@ class PostgresTables:
                 over = refusals >= _REFUSALS_MAX or time.monotonic() - began > _AWAY_S_MAX
                 if over or not _comes_back(error):
                     raise TableError(
-                        f"the database ({dsn or 'of the environment'}) cannot be used: {said}: start it, or "
+                        f"the database ({dsn or 'of the environment'}) cannot be used ({said}): start it, or "
                         "correct the sink's dsn or PGHOST, PGPORT, PGUSER and PGDATABASE"
                     ) from error
                 if not refused:
@@ -285,7 +285,10 @@ class PostgresTables:
                 refused = True
                 time.sleep(_PAUSE_S)
             except psycopg.Error as error:
-                raise TableError(f"the database refused: {' '.join(str(error).split())}") from error
+                raise TableError(
+                    f"the database refuses a statement ({' '.join(str(error).split())}): see the rights of "
+                    "this user, and whether another program has changed the table"
+                ) from error
 
     @contextmanager
     def _transaction(self, dsn: str) -> Iterator[psycopg.Connection[Any]]:
@@ -314,9 +317,10 @@ class PostgresTables:
 def _parts(sink_id: str, dsn: str) -> Mapping[str, Any]:
     try:
         return conninfo_to_dict(dsn)
-    except psycopg.Error as error:
+    except psycopg.Error:  # what it says may hold a password
         raise TableError(
-            f"sink {sink_id!r}: its dsn cannot be read: {' '.join(str(error).split())}"
+            f"sink {sink_id!r}: its dsn cannot be read: write it as host=db.example dbname=plant "
+            "user=geartrain, or as an address that begins with postgresql://"
         ) from None
 
 

@@ -19,6 +19,7 @@ from email.utils import parsedate_to_datetime
 import aiohttp
 import msgspec
 
+from geartrain.adapters.network_faults import failure_of
 from geartrain.declarations.cloud_sink import WebhookSink
 from geartrain.declarations.sink import Sink
 from geartrain.printable import printable
@@ -259,8 +260,8 @@ async def _post(
     except TimeoutError:
         raise _LaterError(f"does not answer within {sink.timeout_s:g} s") from None
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        why = printable(receiver.hide(" ".join(str(error).split())), _SAID_CHARS)
-        raise _LaterError(f"does not answer ({why or type(error).__name__})") from None
+        cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+        raise _LaterError(f"does not answer: {failure_of(cause)}") from None
     text = receiver.hide(" ".join(said.decode("utf-8", "replace").split()))
     why = f"answers {status}" + (f" ({printable(text, _SAID_CHARS)})" if text else "")
     if status in _WAITS or not 400 <= status < 500:

@@ -20,6 +20,7 @@ from typing import Any
 
 import aiomqtt
 
+from geartrain.adapters.network_faults import UNKNOWN, failure_of
 from geartrain.adapters.paho_log import read_alert, read_failure
 from geartrain.errors import DeniedError, HungUpError, NetError
 from geartrain.ports.net import Incoming
@@ -34,6 +35,8 @@ _DENIALS = {
 """What to do, by the broker's answer to a connect; every other answer may pass by itself."""
 _CLOCK_CODES = frozenset({9, 10})
 """OpenSSL's `X509_V_ERR_CERT_NOT_YET_VALID` and `X509_V_ERR_CERT_HAS_EXPIRED`."""
+_SAY_NOTHING = frozenset({0, 128})
+"""Reasons of a disconnect that tell nothing: normal, and unspecified, which paho also says of a cut."""
 _SEVERE = frozenset({0x04, 0x08})
 """Paho's levels of a warning and an error."""
 INFLIGHT_MAX = 20
@@ -179,13 +182,15 @@ class AiomqttNet:
             advice = "see whether it is still good, and get a new one if it was revoked"
             return DeniedError(f"{said}it refuses this client's certificate ({alert}): {advice}", alert)
         if isinstance(cause, ssl.SSLCertVerificationError):
+            said = f"{said}its certificate is not trusted ({cause.verify_message}): "
             if cause.verify_code in _CLOCK_CODES:
                 advice = (
                     "see whether the clock of this machine is right, or give the broker a new certificate"
                 )
-                return NetError(f"{said}{error}: {advice}")
-            return DeniedError(f"{said}{error}: see whether `ca` and the address are those of the broker")
-        return (HungUpError if was_closed and code is None else NetError)(f"{said}{error}")
+                return NetError(f"{said}{advice}")
+            return DeniedError(f"{said}see whether `ca` and the address are those of the broker")
+        kind = HungUpError if was_closed and code is None else NetError
+        return kind(f"{said}{_failure(error, 'its name or port cannot be one: correct host and port')}")
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -232,7 +237,8 @@ class MqttConnection:
             granted = await self._client.subscribe(topic_filter, qos=1)
         except (aiomqtt.MqttError, ValueError) as error:
             was_closed = self._client.was_closed
-            broken = self._break(f"subscribing to {topic_filter} failed: {error}")
+            why = _failure(error, "it is no filter that MQTT takes: correct the topic")
+            broken = self._break(f"subscribing to {topic_filter} failed: {why}")
             raise (HungUpError(str(broken)) if was_closed else broken) from None
         for code in granted:
             # MQTT 3.1.1 knows one refusal, 0x80, which aiomqtt hands over like a granted QoS.
@@ -248,7 +254,7 @@ class MqttConnection:
             async for received in self._client.messages:
                 yield Incoming(str(received.topic), bytes(received.payload), bool(received.retain))
         except aiomqtt.MqttError as error:
-            raise self._break(str(error)) from None
+            raise self._break(_loss(error.__cause__)) from None
 
     async def close(self) -> None:
         """Disconnect; what was published and not yet sent may be lost."""
@@ -256,18 +262,18 @@ class MqttConnection:
         self._abandon()
         try:
             await self._client.__aexit__(None, None, None)
-        except aiomqtt.MqttError as error:
-            _LOG.info("the broker at %s did not answer the disconnect: %s", self._broker, error)
+        except aiomqtt.MqttError:
+            _LOG.info("the broker at %s did not answer the disconnect", self._broker)
 
     def _on_lost(self, lost: asyncio.Future[None]) -> None:
-        error = None if lost.cancelled() else lost.exception()
-        self._break("the connection was lost" if error is None else f"the connection was lost: {error}")
+        self._break(_loss(None if lost.cancelled() else lost.exception()))
 
     def _settle(self, task: asyncio.Task[None]) -> None:
         self._inflight.discard(task)
         self._window.release()
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._break(f"a publish failed: {error}")
+            why = "its topic holds wildcards, or is empty or too long: correct it"
+            self._break(f"a publish failed: {_failure(error, why)}")
 
     def _check(self) -> None:
         if self._broken is not None:
@@ -284,6 +290,32 @@ class MqttConnection:
     def _abandon(self) -> None:
         for task in self._inflight:
             task.cancel()
+
+
+class _EndedError(aiomqtt.MqttError):
+    """A connect has ended, in half a sentence of ours."""
+
+
+def _failure(error: BaseException | None, mistake: str) -> str:
+    """Why the broker was asked in vain: half a sentence of ours; mistake: where what was asked cannot be."""
+    if isinstance(error, _EndedError):
+        return str(error)
+    if isinstance(error, ValueError):
+        return mistake
+    code = getattr(error, "rc", None)
+    if code is not None and not isinstance(code, int):  # the broker's own answer, by a name of MQTT
+        return f"it refuses that ({code}): see its log"
+    cause = getattr(error, "__context__", None) or getattr(error, "__cause__", None)
+    if code is not None and cause is None:
+        return "the connection was lost"
+    return failure_of(cause or error)
+
+
+def _loss(error: BaseException | None) -> str:
+    """That a connection was lost, and what the broker has said of that."""
+    code = getattr(error, "rc", None)
+    is_said = code is not None and not isinstance(code, int) and code.value not in _SAY_NOTHING
+    return f"the connection was lost: the broker ended it ({code})" if is_said else "the connection was lost"
 
 
 class _Client(aiomqtt.Client):
@@ -332,12 +364,12 @@ class _Client(aiomqtt.Client):
         if self._connected.cancelled():
             return  # nobody waits for the connect any more, and aiomqtt would ask how it went
         # aiomqtt would wait for the answer to the connect to its end, though none can come any more.
-        self._fail_connect(f"the connection was closed before the broker answered: {reason_code}")
+        self._fail_connect("the connection was closed before the broker answered: see its log")
         super()._on_disconnect(client, userdata, flags, reason_code, *rest)
 
     def _fail_connect(self, why: str) -> None:
         if not self._connected.done():
-            self._connected.set_exception(aiomqtt.MqttError(why))
+            self._connected.set_exception(_EndedError(why))
             self._connected.exception()  # whoever waited may be gone: it is no error that nobody hears of it
 
     def _on_socket_register_write(self, client: Any, userdata: Any, sock: Any) -> None:
@@ -368,5 +400,7 @@ class _Client(aiomqtt.Client):
 def _close_late(client: _Client, opening: asyncio.Task[object]) -> None:
     """End a connection that was opened after its caller had been cancelled."""
     if not opening.cancelled() and opening.exception() is not None:
-        _LOG.info("a connect that nobody waits for any more failed: %s", opening.exception())
+        _LOG.info(
+            "a connect that nobody waits for any more failed: %s", _failure(opening.exception(), UNKNOWN)
+        )
     client.hang_up()
