@@ -96,7 +96,7 @@ def test_what_a_store_will_refuse_is_said(
         (KafkaSink("k", **KAFKA, properties_file="/no/file"), "properties_file /no/file cannot be read"),
         (
             KafkaSink("k", **KAFKA, properties={"linger.ms": "soon", "sasl.password": "secret:pw"}),
-            r"sink 'out': Kafka at kafka-1:9092 cannot be asked .*linger\.ms.*: correct properties or",
+            r"sink 'out': properties: linger\.ms: Kafka at kafka-1:9092 cannot be asked .*: correct prop",
         ),
         (MqttSink("m"), "sink 'out' has no topic: set topic"),
         (MqttSink("m", topic="a", host=""), "sink 'out' has no host: set host"),

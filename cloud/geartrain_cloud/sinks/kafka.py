@@ -427,10 +427,19 @@ def _check_properties(where: str, way: Way) -> None:
         # Its value is not known yet; a user without a password is refused as well.
         given |= {name: "x"} if name.startswith("sasl.") else {}
         given = given if name.startswith("sasl.") else without(given, (name,))
-    try:
-        Producer({"log_level": "0", **given})
-    except KafkaException as raised:
-        raise TableError(f"{where}: {trouble_of(way.brokers, raised.args[0])}") from None
+
+    def fault(properties: Mapping[str, str]) -> KafkaError | None:
+        try:
+            Producer({"log_level": "0", **properties})
+        except KafkaException as raised:
+            error: KafkaError = raised.args[0]
+            return error
+        return None
+
+    if (found := fault(given)) is not None:
+        name = next((name for name, value in given.items() if fault({name: value}) is not None), "")
+        which = f"properties: {name}: " if name else ""
+        raise TableError(f"{where}: {which}{trouble_of(way.brokers, found)}")
 
 
 def _messages(sink: KafkaSink, schema: Schema, rows: ColumnBatch) -> Iterator[Said]:
