@@ -14,7 +14,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import field
 from functools import partial
-from math import isfinite
+from math import isfinite, isnan
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
@@ -39,6 +39,7 @@ _LOG = logging.getLogger("geartrain.devices")
 EMPTY = "http_empty_passed_over"
 _ENCODE = msgspec.json.Encoder(decimal_format="number").encode
 """Numbers as they were written."""
+_NAN, _INFINITY, _MINUS_INFINITY = (msgspec.Raw(name) for name in (b"NaN", b"Infinity", b"-Infinity"))
 
 
 class HttpPoll(ValueOptions, Source[T]):
@@ -177,12 +178,14 @@ def _records(answer: bytes, items: tuple[str | int, ...], *, takes_nan: bool = F
 
 
 def _written(value: Any) -> Any:
-    """A value whose NaN and infinities are texts, as JSON can have them."""
+    """A value whose NaN and infinities are written as they stood, which JSON does not have."""
     if isinstance(value, list):
         return [_written(one) for one in value]
     if isinstance(value, dict):
         return {name: _written(one) for name, one in value.items()}
-    return str(value) if isinstance(value, float) and not isfinite(value) else value
+    if isinstance(value, float) and not isfinite(value):
+        return _NAN if isnan(value) else _INFINITY if value > 0 else _MINUS_INFINITY
+    return value
 
 
 def _read(fields: JsonFields, encoding: str, raw: bytes) -> tuple[int, Any]:
