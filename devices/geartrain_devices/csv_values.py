@@ -17,7 +17,7 @@ from geartrain.records.event_time import to_datetime
 from geartrain.schema import Field, FieldType, Logical
 from geartrain.schema.logical import DecimalField
 from geartrain_devices.csv_rows import CsvOptions
-from geartrain_devices.no_record import BAD_VALUE, MISSING_VALUE, NoRecordError
+from geartrain_devices.no_record import BAD_VALUE, MISSING_VALUE, NAN, NoRecordError
 
 _INT = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(r"[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|inf|infinity)", re.IGNORECASE)
@@ -182,7 +182,7 @@ def _parse_finite(text: str) -> float:
     number = _parse_float(text)
     if not isfinite(number):
         advice = "set nan = true to read it, or null_values where it means a missing value"
-        raise NoRecordError(f"{shortened(text)} is no finite number: {advice}", BAD_VALUE)
+        raise NoRecordError(f"{shortened(text)} is no finite number: {advice}", NAN)
     return number
 
 

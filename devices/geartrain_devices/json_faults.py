@@ -12,10 +12,8 @@ from typing import Final
 
 import msgspec
 
-from geartrain_devices.no_record import NOT_JSON
+from geartrain_devices.no_record import NAN, NOT_JSON
 
-NAN: Final = "nan"
-"""The code of a reject that holds NaN or Infinity."""
 TRUNCATED: Final = "truncated"
 """The code of a reject that ends in the middle of a document."""
 

@@ -28,14 +28,14 @@ from geartrain.schema import Field, FieldType, RowCodec, Schema
 from geartrain.schema.derive import field_names, is_record_type
 from geartrain.schema.storable import INT64
 from geartrain.source import Source
-from geartrain_devices.json_faults import NAN, fault_of
+from geartrain_devices.json_faults import fault_of
 from geartrain_devices.json_values import (
     ValueOptions,
     Values,
     defaults_of,
     shown_value,
 )
-from geartrain_devices.no_record import BAD_TIME, MISSING_VALUE, NoRecordError
+from geartrain_devices.no_record import BAD_TIME, MISSING_VALUE, NAN, NoRecordError
 from geartrain_devices.text_bytes import not_utf8
 from geartrain_devices.written_times import NoTimeError, Times, now_us
 
@@ -127,7 +127,7 @@ class JsonFields:
         if len(raw) > DOCUMENT_BYTES_MAX:
             raise ValueError(f"it is longer than {DOCUMENT_BYTES_MAX} bytes")
         typed = self._typed
-        if typed is not None and (found := typed.read(raw)) is not None:
+        if typed is not None and (found := typed.read(_with_signs(raw))) is not None:
             return found
         document = decode_document(raw, takes_nan=self.takes_nan)
         if typed is not None:
@@ -209,6 +209,15 @@ class JsonFields:
 
 
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
+_MINUS_ZERO = re.compile(rb"-0(?![0-9.eE])")
+_TEXT_OR_MINUS_ZERO = re.compile(rb'"(?:[^"\\]|\\.)*"|-0(?![0-9.eE])', re.DOTALL)
+
+
+def _with_signs(raw: bytes) -> bytes:
+    """A document whose `-0`, as PostgreSQL and Go write the float -0.0, are numbers that keep their sign."""
+    if _MINUS_ZERO.search(raw) is None:
+        return raw
+    return _TEXT_OR_MINUS_ZERO.sub(lambda found: b"-0e0" if found[0] == b"-0" else found[0], raw)
 
 
 def decode_document(raw: bytes, *, takes_nan: bool = False) -> Any:
@@ -225,7 +234,7 @@ def decode_document(raw: bytes, *, takes_nan: bool = False) -> Any:
         ValueError: with a sentence and a code, for what is none.
     """
     try:
-        return _decode(raw)
+        return _decode(_with_signs(raw))
     except (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError):
         if (problem := not_utf8(raw)) is not None:
             raise NoRecordError(problem, "not_utf8") from None
@@ -234,7 +243,7 @@ def decode_document(raw: bytes, *, takes_nan: bool = False) -> Any:
         import json  # the one decoder that reads NaN; few devices need it
 
         try:
-            return json.loads(raw, parse_float=Decimal, parse_constant=float)
+            return json.loads(_with_signs(raw), parse_float=Decimal, parse_constant=float)
         except (ValueError, ArithmeticError, RecursionError):
             fault = fault_of(re.sub(rb"-?\b(NaN|Infinity)\b", b"0", raw))
     raise NoRecordError(f"it is not JSON: it {fault.text}", fault.code)

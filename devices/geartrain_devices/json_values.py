@@ -31,7 +31,7 @@ from geartrain.schema.derive import field_names, is_record_type, value_type
 from geartrain.schema.logical import DEPTH_MAX, DecimalField, Digits, type_text
 from geartrain.schema.notes import without_notes
 from geartrain.schema.storable import INT64_MAX, INT64_MIN
-from geartrain_devices.no_record import BAD_VALUE, MISSING_VALUE, NoRecordError
+from geartrain_devices.no_record import BAD_VALUE, MISSING_VALUE, NAN, NoRecordError
 from geartrain_devices.written_times import NoTimeError, TimeOptions, Times
 
 NUMBER_AS_TEXT: Final = "number_as_text"
@@ -146,7 +146,7 @@ class Values:
         if isinstance(number, float) and not math.isfinite(number):
             if self._takes_nan:
                 return number
-            raise NoRecordError(f"{what} is {shown_value(value)}: set nan = true to read it", "nan")
+            raise NoRecordError(f"{what} is {shown_value(value)}: set nan = true to read it", NAN)
         try:
             found = float(number)
         except OverflowError:
@@ -159,6 +159,8 @@ class Values:
 
     def _int(self, value: Any, what: str) -> int:
         number = value if type(value) is int else self._number(value, what, "a whole number")
+        if type(value) is Decimal and _is_minus_zero(value):
+            return 0
         if isinstance(number, Decimal):
             if not self._takes_texts or type(value) is Decimal:
                 raise _unfit(what, value, "a whole number")
@@ -210,6 +212,8 @@ class Values:
 
     def _any(self, value: Any, what: str, depth: int = 0) -> Any:
         """An untyped value, whose numbers with a point are floats."""
+        if type(value) is Decimal and _is_minus_zero(value):
+            return 0
         if type(value) is Decimal or type(value) is float:
             return self._float(value, what)
         if type(value) is int and not INT64_MIN <= value <= INT64_MAX:
@@ -241,7 +245,7 @@ class Values:
                 number = self._number(value, what, "a decimal number")
             if isinstance(number, float) and not math.isfinite(number):
                 raise NoRecordError(
-                    f"{what} is {shown_value(value)}, and must be a decimal number: it has no NaN", "nan"
+                    f"{what} is {shown_value(value)}, and must be a decimal number: it has no NaN", NAN
                 )
             number = Decimal(repr(number)) if isinstance(number, float) else number
             try:
@@ -322,6 +326,11 @@ def defaults_of(kind: Any) -> set[str]:
     """The names of the fields of a record type that have a default."""
     parameters = inspect.signature(kind).parameters
     return {name for name, parameter in parameters.items() if parameter.default is not parameter.empty}
+
+
+def _is_minus_zero(number: Decimal) -> bool:
+    """Whether a number was written as -0, which is a whole one."""
+    return number.is_zero() and number.is_signed() and number.as_tuple().exponent == 0
 
 
 def _is_plain_record(kind: Any) -> bool:

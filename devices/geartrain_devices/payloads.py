@@ -19,7 +19,7 @@ from geartrain.errors import SourceError
 from geartrain.schema.derive import field_names, is_record_type
 from geartrain_devices.json_fields import JsonFields
 from geartrain_devices.json_values import ValueOptions
-from geartrain_devices.no_record import NOT_JSON, NoRecordError, code_of
+from geartrain_devices.no_record import NAN, NOT_JSON, NoRecordError, code_of
 from geartrain_devices.text_bytes import as_utf8, check_encoding, decode_text
 
 PayloadKind = Literal["json", "text", "number", "bytes"]
@@ -160,6 +160,8 @@ def _number(raw: bytes, takes_nan: bool) -> bytes:
     """A number as JSON writes it: `+07.50` is `7.50`; NaN and infinity as texts, which `nan` reads."""
     if takes_nan and _NAN.fullmatch(raw.strip()):
         return b'"%s"' % raw.strip()
+    if _NAN.fullmatch(raw.strip()):
+        raise NoRecordError(f"it is {raw.strip().decode()!r}: set nan = true to read it", NAN)
     found = _NUMBER.fullmatch(raw.strip())
     if found is None or not (found[2] or found[3]) or len(raw) > NUMBER_CHARS_MAX:
         shown = repr(raw[:40].decode(errors="replace"))

@@ -105,9 +105,8 @@ SPOILED = [
 
 
 def shown_real(value: float, rng: Random) -> str:
-    """A float in a form that has it exactly: the shortest, or all of its digits. `-0` is a whole number."""
-    whole = format(Decimal(value), "f" if abs(value) < 1e30 else "e")
-    return rng.choice([repr(value), whole]) if value else repr(value)
+    """A float in a form that has it exactly: the shortest, or all of its digits, as -0 for -0.0."""
+    return rng.choice([repr(value), format(Decimal(value), "f" if abs(value) < 1e30 else "e")])
 
 
 def shown_time(value: datetime, rng: Random) -> str:

@@ -95,7 +95,8 @@ def test_each_kind_of_payload_is_read(
         (State, "text", AT_VALUE, b"a\xff", "not_utf8", "byte 2 (0xff): set encoding"),
         (State, "text", AT_VALUE, b"abc\0defg", "not_text", "holds a NUL at its byte 4"),
         (Level, "number", ROOM, b"21,5", "not_a_number", "it is no number such as 21.5: it is '21,5'"),
-        (Level, "number", ROOM, b"NaN", "not_a_number", "it is 'NaN'"),
+        (Level, "number", ROOM, b"NaN", "nan", "it is 'NaN': set nan = true"),
+        (Level, "number", ROOM, b" -inf ", "nan", "it is '-inf': set nan = true"),
         (Level, "number", ROOM, b"9" * 2_000, "not_a_number", "it is no number such as 21.5"),
     ],
 )

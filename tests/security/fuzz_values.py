@@ -78,7 +78,11 @@ def _meant(data: bytes) -> Valued | None:
     try:
         text = data.removeprefix(b"\xef\xbb\xbf").decode()
         document = json.loads(
-            text, parse_float=Decimal, parse_constant=lambda _: 1 // 0, object_pairs_hook=_object
+            text,
+            parse_float=Decimal,
+            parse_int=lambda digits: Decimal(digits) if digits == "-0" else int(digits),
+            parse_constant=lambda _: 1 // 0,
+            object_pairs_hook=_object,
         )
         json.dumps(document, default=str, ensure_ascii=False).encode()
     except (ValueError, ArithmeticError, RecursionError):
@@ -116,6 +120,8 @@ def _amount(value: Any) -> Decimal | None:
 
 
 def _count(value: Any) -> int | None:
+    if type(value) is Decimal and str(value) in ("-0", "-0E+0"):
+        value = 0
     if value is not None and (type(value) is not int or not -(2**63) <= value < 2**63):
         raise ValueError(value)
     return value
