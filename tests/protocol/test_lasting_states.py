@@ -11,7 +11,9 @@ import pytest
 
 from geartrain import Context, Flow, Record, State, Table, Task, agg, sliding, tumbling
 from geartrain.graph.graph import Graph
-from geartrain.records.batch import Batch
+from geartrain.graph.operator import Running, Services
+from geartrain.operators.order import Order
+from geartrain.records.batch import Batch, DeadLetter
 from geartrain.runtime.fragment import Fragment
 from geartrain.state.keyed import NEVER, DictBackend, KeyedState, due_of
 from geartrain.state.state_type import StateType
@@ -168,6 +170,52 @@ def test_what_a_former_life_saved_wakes_nobody_once_the_state_is_at_hand() -> No
     again.save()
     assert again.due(30) == [b"b"]
     assert again.due(100) == [b"b", b"a"]
+
+
+def test_when_a_cell_is_due_is_known_as_put_as_saved_and_from_a_former_life() -> None:
+    first = KeyedState(DictBackend())
+    states = first.of_step("step", list[int], own=True, lasting=True)
+    assert states.due_of(b"a") == NEVER
+    states.put(b"a", [1], 10)
+    states.put(b"b", [2])
+    assert (states.due_of(b"a"), states.due_of(b"b")) == (10, NEVER)
+    states.save()
+    assert (states.due_of(b"a"), states.due_of(b"b")) == (10, NEVER)
+    saved = {at: cell for at, cell in first.changes().items() if cell is not None}
+    again = KeyedState(DictBackend(saved)).of_step("step", list[int], own=True, lasting=True)
+    assert (again.due_of(b"a"), again.due_of(b"b"), again.due_of(b"c")) == (10, NEVER, NEVER)
+    again.drop(b"a")
+    assert again.due_of(b"a") == NEVER
+    again.save()
+    assert again.due_of(b"a") == NEVER
+
+
+@pytest.mark.parametrize("lives", [1, 2])
+def test_a_record_that_waits_leaves_in_time_whatever_comes_after_it(lives: int) -> None:
+    """The earliest record of a key comes first, is saved, and later ones are held behind it."""
+    saved: dict[tuple[str, bytes], bytes] = {}
+    store = KeyedState(DictBackend(saved))
+
+    def ordering() -> Running:
+        return Order().open(Services("order", int, _refuse, store, inputs=(int,)))
+
+    order = ordering()
+    for time in (50, 70, 60):
+        order.feed(Batch([time], [time], ["s"], [time], None, [b"k"]), 0)
+        if lives == 2:
+            saved.update((at, cell) for at, cell in store.changes().items() if cell is not None)
+            store = KeyedState(DictBackend(saved))
+            order = ordering()
+    assert order.advance(50).values == []
+    assert order.advance(51).values == [50]
+    assert order.advance(61).values == [60]
+    order.feed(Batch([65], [65], ["s"], [1], None, [b"k"]), 0)
+    assert order.advance(66).values == [65]
+    assert order.advance(71).values == [70]
+
+
+def _refuse(letter: DeadLetter) -> None:
+    raise AssertionError(letter)
 
 
 @pytest.mark.parametrize(

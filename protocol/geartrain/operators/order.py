@@ -50,7 +50,8 @@ class _Ordering:
         for key, rows in fresh.items():
             held = self._cells.get(key)
             held.rows += rows
-            self._cells.put(key, held, min(row.time for row in held.rows) + 1)
+            due = min(row.time for row in rows) + 1  # many may be held, so only those that come are looked at
+            self._cells.put(key, held, min(due, self._cells.due_of(key)))
         self._cells.save()
         return Batch([], [], [], [])
 

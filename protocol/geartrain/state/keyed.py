@@ -203,6 +203,16 @@ class StepState:
             value = None if saved is None else self._type.load(saved[8:])
         return value
 
+    def due_of(self, key: bytes) -> int:
+        """When a key is due by what was last put for it, `NEVER` for never; microseconds."""
+        if key in self._touched:
+            due = self._touched[key]
+            return NEVER if due is None else due
+        if key in self._due:
+            return self._due[key]
+        saved = None if key in self._values else self._store.load(self._step, key)
+        return NEVER if saved is None else due_of(saved)
+
     def put(self, key: bytes, value: Any, due: int | None = None) -> None:
         """Set the state of a key, until `save` or `roll_back`; raises `SchemaError` for one that cannot be
         saved.
