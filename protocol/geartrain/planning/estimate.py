@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import Any
 
 from geartrain.declarations.calendars import DAY_US, Calendar
-from geartrain.declarations.windows import EveryRecords, EveryTime, Global, Session, Sliding, Tumbling
 from geartrain.graph.graph import Graph, Step
 from geartrain.schema import FieldType, Schema, derive
 
@@ -95,6 +94,9 @@ def _rows(step: Step, above: list[float], gap_us: float) -> float:
 
 def _results(operator: Any, gap_us: float) -> float:
     """How many results a window gives for each of its records."""
+    # an agent whose flow has no windows does not load them
+    from geartrain.declarations.windows import EveryRecords, EveryTime, Global, Session, Sliding
+
     window, early = operator.window, getattr(operator, "early", None)
     found = 0.0
     if isinstance(early, EveryRecords):
@@ -113,6 +115,10 @@ def _results(operator: Any, gap_us: float) -> float:
 def _results_gap_us(operator: Any) -> float:
     """From one result of an operator's windows to the next of its key, 0 where their length is not known."""
     window = getattr(operator, "window", None)
+    if window is None:
+        return 0
+    from geartrain.declarations.windows import Sliding, Tumbling  # only for a flow that has windows
+
     if isinstance(window, Tumbling):
         return window.size_us
     if isinstance(window, Sliding):

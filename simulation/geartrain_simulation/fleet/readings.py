@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import ClassVar
 
+from msgspec.structs import replace
+
 from geartrain import Context, Flow, Record, Source, State, Table, Task
 from geartrain.graph.graph import Graph
 from geartrain.operators.source import SourceOperator
@@ -23,12 +25,15 @@ from geartrain.runtime.splits import SplitTracker
 from geartrain.schema import RowCodec
 from geartrain.source import Batch as Read
 from geartrain.source import Reject, Split
+from geartrain_simulation.checkers.violation import ViolationError
 from geartrain_simulation.machine.world import current_node
 from geartrain_simulation.stores.segments import Row
 
 SENSORS = 3
 BEAT_BOUND_US = SECOND_US // 2
 """How far a live reading may lie below the highest before it and not be late."""
+READ_TO = b"read to"
+"""The key of a note: the position of the next row, 4 bytes."""
 
 
 class Reading(Record):
@@ -143,6 +148,37 @@ class _Recorded:
         """Nothing to release."""
 
 
+class NotedReadings(Readings):
+    """A source whose splits note where they have read to, and miss a note that is not as their position."""
+
+    def open(self, device: str, step: str, out: type[Reading]) -> Sequence[Split]:
+        """One split of a device that has rows."""
+        if device not in self.records:
+            return []
+        rows = rows_of(self.seed, device, self.records[device])
+        return [_Noting(device, step, rows, self.pause_s_max)]
+
+
+class _Noting(_Recorded):
+    _noted = 0
+    """Where the split has read to, by its own note."""
+
+    def take_notes(self, notes: Mapping[bytes, bytes]) -> None:
+        """What a former life noted; nothing before the first rows."""
+        self._noted = int.from_bytes(notes.get(READ_TO, b""))
+
+    async def read(self, position: int, limit: int) -> Read:
+        """Some of the rows from `position` on; the note and the position are of one commit."""
+        if position != self._noted:
+            told = f"{self.name} reads from row {position}, and has the note of row {self._noted}"
+            current_node().world.fail(ViolationError("notes with rows", told))
+        found = await super().read(position, limit)
+        if found.position == position:
+            return found
+        self._noted = found.position
+        return replace(found, notes={READ_TO: self._noted.to_bytes(4)})
+
+
 class Beats(Source[Reading]):
     """A live source: sensors that speak by their device's clock, and of which nothing can be read twice."""
 
@@ -228,7 +264,7 @@ def make_graph(
 ) -> Graph:
     """Readings to a table as they are, and to another as running totals by sensor; recorded ones of the
     devices in `records`, and live ones of those in `sensors`. others: rows of a further source, by device,
-    which is merged with the recorded ones.
+    which is merged with the recorded ones and notes how far it has read.
     """
     flow = Flow("fleet")
     source = Readings(seed=seed, records=records, pause_s_max=pause_s_max)
@@ -236,7 +272,7 @@ def make_graph(
     readings.sink("levels", Table("levels"))
     readings.key_by("sensor").process("totals", Running()).sink("sums", Table("sums"))
     if others is not None:
-        further = Readings(seed=seed + 1, records=others, pause_s_max=4 * pause_s_max)
+        further = NotedReadings(seed=seed + 1, records=others, pause_s_max=4 * pause_s_max)
         second = flow.source("others", further, out=Reading, partitioned_by="sensor")
         readings.merge("both", second).sink("both_levels", Table("both_levels"))
     if sensors:

@@ -134,8 +134,8 @@ LAYOUTS: tuple[type[Sums], ...] = (Sums, SumsSince, SumsHow)
 """What adds up with each layout of its state; each can make its own of the others."""
 
 
-class Counts(Task[Reading, Count]):
-    """Counts what a sensor says."""
+class Counts(Task[Reading, Any]):
+    """Counts what a sensor says; each form of the flow says which type comes out."""
 
     state: ClassVar[type] = Said
 

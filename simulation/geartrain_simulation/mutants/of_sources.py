@@ -1,4 +1,6 @@
-"""Faults planted in sources that come to devices with a revision of their steps, or go with one."""
+"""Faults planted in sources that come to devices with a revision of their steps or go with one, and in the
+notes that splits keep.
+"""
 
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
@@ -6,7 +8,9 @@
 from __future__ import annotations
 
 from dataclasses import replace as replaced
+from random import Random
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
@@ -15,8 +19,12 @@ from geartrain_cloud.ingest.config import FlowConfig
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.roster import Followed
 from geartrain_edge.sources.intake import Intake
+from geartrain_edge.sources.notes import Notes
+from geartrain_simulation.fleet.devices import Device
+from geartrain_simulation.fleet.fleet import Fleet
 from geartrain_simulation.fleet.revision_fleet import DOORS, SOURCE
 from geartrain_simulation.fleet.source_fleet import SourceFleet
+from geartrain_simulation.fleet.troubles import SPOOL_POINTS, Fault
 from geartrain_simulation.mutants.planting import Mutant, Patches
 
 
@@ -112,6 +120,44 @@ def _not_waited_for_from_its_revision_on(patches: Patches) -> None:
     patches.replace(Followed, "take", make)
 
 
+def _noting(seed: int) -> None:
+    """A run in which a device reads from a source that notes how far, with kills and loss of power."""
+    random, name = Random(f"{seed}/noting"), "device-1"
+    faults = [
+        Fault(random.choice(("kill", "power loss")), name, point=random.choice(SPOOL_POINTS), nth=nth)
+        for nth in random.sample(range(1, 20), 3)
+    ]
+    Fleet(seed, devices=[Device(name, 12, others=40, spool_bytes_max=1 << 20)], faults=faults).run()
+
+
+def _notes_not_kept(patches: Patches) -> None:
+    patches.replace(Notes, "changes", lambda right: lambda notes: {})
+
+
+def _notes_in_the_next_commit(patches: Patches) -> None:
+    """What a read has noted is written with the rows of the read behind it."""
+    held = WeakKeyDictionary[Notes, dict[Any, Any]]()
+
+    def make(right: Any) -> Any:
+        def changes(notes: Notes) -> Any:
+            former = held.get(notes, {})
+            held[notes] = right(notes)
+            return former
+
+        return changes
+
+    patches.replace(Notes, "changes", make)
+
+
+def _notes_of_another_split(patches: Patches) -> None:
+    """A split finds the notes of the source before its own."""
+
+    def make(right: Any) -> Any:
+        return lambda notes, split: right(notes, (SOURCE, split[1]))
+
+    patches.replace(Notes, "of", make)
+
+
 OF_SOURCES = (
     Mutant("source that comes taken to be lacking", _taken_to_lack_it, _run),
     Mutant("source that comes not heard of", _waited_for_until_it_ends, _run),
@@ -119,4 +165,7 @@ OF_SOURCES = (
     Mutant("position of a source that comes not kept", _position_not_kept, _run),
     Mutant("source that goes waited for behind it", _waited_for_behind_it, _run),
     Mutant("source that goes not waited for", _not_waited_for_from_its_revision_on, _run),
+    Mutant("notes not kept", _notes_not_kept, _noting),
+    Mutant("notes kept a commit late", _notes_in_the_next_commit, _noting),
+    Mutant("notes of another split", _notes_of_another_split, _noting),
 )
