@@ -77,6 +77,7 @@ def test_slots_change_while_it_runs_and_no_row_does(
     hosting = Hosting(spark, wanted)
     try:
         hosting.through(APP)
+        hosting.until(lambda: bool(wanted.status(APP)["skew"]))  # counted once the rows are in their tables
         assert wanted.status(APP)["slots"] == 2
         skew = {one["step"]: one for one in wanted.status(APP)["skew"]}
         assert set(skew) == {"by_sensor", "by_count", "by_name"}
