@@ -119,10 +119,14 @@ class CsvReplay(CsvOptions, FileReplay[T]):
         """
         return _Layout.of(self, out).survey()
 
+    def check_settings(self, step: str, out: type[T]) -> None:
+        """As of a `Source`."""
+        self.check_csv(f"source {step}")
+
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The one split of this device; raises `SourceError` naming the file and column, or the option."""
         self.check_path(step)
-        self.check_csv(f"source {step}")
+        self.check_settings(step, out)
         if self.select and not self.partition_column:
             raise SourceError(
                 f"source {step} has select but no partition_column: name the column to select by"

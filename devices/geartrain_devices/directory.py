@@ -66,12 +66,17 @@ class WatchedDirectory(Source[T]):
         """The seconds that `settle_ms` is measured by; a test may have its own."""
         return time.monotonic()
 
+    def check_settings(self, step: str, out: type[T]) -> None:
+        """As of a `Source`."""
+        if not self.pattern or "/" in self.pattern:
+            raise SourceError(f"source {step}: pattern = {self.pattern!r} must be of names, such as *.csv")
+        self.reader(step, out)
+
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The one split of this device; raises `SourceError` naming the directory or the option."""
         if not self.path or not Path(self.path).is_dir():
             raise SourceError(f"source {step}: path = {self.path!r} is not a directory")
-        if not self.pattern or "/" in self.pattern:
-            raise SourceError(f"source {step}: pattern = {self.pattern!r} must be of names, such as *.csv")
+        self.check_settings(step, out)
         complete = CompleteFiles(f"source {step}", Path(self.path), self.settle_ms, self.monotonic_s)
         split = _DirectorySplit(f"source {step}", device, Path(self.path), self.pattern, self.last, complete)
         split.out_of_orderness_us = self.out_of_orderness_ms * 1_000

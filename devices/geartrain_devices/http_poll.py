@@ -25,6 +25,7 @@ import msgspec
 from geartrain.concurrency.shield import shield
 from geartrain.declarations.options import Count, FilePath, Positive
 from geartrain.errors import SourceError
+from geartrain.printable import is_word
 from geartrain.source import Source, Split
 from geartrain_devices.http_place import NOTHING, Answered, HttpPlace, answered
 from geartrain_devices.http_requests import HttpAnswer, NoAnswerError, ask, opener_of
@@ -74,29 +75,38 @@ class HttpPoll(ValueOptions, Source[T]):
     proxy: str = ""
     out_of_orderness_ms: Count = 0
 
-    def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
-        """The one split of this device; raises `SourceError` naming the option."""
-        if not self.url.startswith(("http://", "https://")):
+    def check_settings(self, step: str, out: type[T]) -> None:
+        """As of a `Source`."""
+        if self.url and not self.url.startswith(("http://", "https://")):
             raise SourceError(f'source {step}: url = {self.url!r} must begin with "http://" or "https://"')
         try:
             parts = urlsplit(self.url)
             is_whole = bool(parts.hostname) and parts.port != 0
         except ValueError:
             is_whole = False
-        if not is_whole or not self.url.isascii() or not self.url.isprintable() or " " in self.url:
+        if self.url and not (is_whole and is_word(self.url)):
             raise SourceError(
                 f"source {step}: url = {self.url!r} is no address, such as http://127.0.0.1:8080/readings"
             )
         if not self.every_s > 0:
             raise SourceError(f"source {step}: every_s = {self.every_s} must be above 0")
         try:
-            items = parse_path(self.items) if self.items else ()
+            _ = parse_path(self.items) if self.items else ()
         except ValueError as error:
             raise SourceError(f"source {step}: items: {error}") from None
+        check_encoding(f"source {step}", self.encoding)
+        JsonFields(f"source {step}", out, self.time, self, self.fields)
+        opener_of(f"source {step}", self.proxy)
+
+    def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
+        """The one split of this device; raises `SourceError` naming the option."""
+        if not self.url:
+            raise SourceError(f'source {step}: url = {self.url!r} must begin with "http://" or "https://"')
+        self.check_settings(step, out)
+        items = parse_path(self.items) if self.items else ()
         fields = JsonFields(f"source {step}", out, self.time, self, self.fields)
         bound_us = self.out_of_orderness_ms * 1_000
         keep = Path(self.keep) if self.keep else None
-        check_encoding(f"source {step}", self.encoding)
         opener = opener_of(f"source {step}", self.proxy)
         asking = _Asking(f"source {step}", self.url, self.every_s, items, fields, keep, self.encoding, opener)
         return [LiveBufferSplit(device, step, asking.run, out_of_orderness_us=bound_us)]

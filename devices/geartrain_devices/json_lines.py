@@ -52,13 +52,18 @@ class JsonLines(ValueOptions, FileReplay[T]):
     fields: dict[str, str] = field(default_factory=dict)
     encoding: str = ""
 
+    def check_settings(self, step: str, out: type[T]) -> None:
+        """As of a `Source`."""
+        check_encoding(f"source {step}", self.encoding)
+        JsonFields(f"source {step}", out, self.time, self, self.fields)
+
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The one split of this device; raises `SourceError` naming the file or the option."""
         self.check_path(step)
         if not self.time:
             raise SourceError(f'source {step}: set time = "PATH", where each line has its event time')
+        self.check_settings(step, out)
         fields = JsonFields(f"source {step}", out, self.time, self, self.fields)
-        check_encoding(f"source {step}", self.encoding)
         reader = JsonReader(self.path, fields, self.encoding)
         reader.check()  # a file that is not there is an error now, not at the first read
         return [self.split(device, step, reader)]

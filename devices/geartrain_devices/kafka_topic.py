@@ -19,7 +19,7 @@ import msgspec
 
 from geartrain.adapters.kafka_properties import read_properties, refused_user, trouble_of
 from geartrain.adapters.system import SystemClock
-from geartrain.declarations.kafka import client_properties
+from geartrain.declarations.kafka import check_brokers, client_properties
 from geartrain.declarations.options import Count, SecretText
 from geartrain.errors import USER_ERRORS, ConfigError, SourceError
 from geartrain.ports import Clock
@@ -84,6 +84,16 @@ class KafkaTopic(ValueOptions, Source[T]):
     def clock(self) -> Clock:
         """The clock by which a cluster that is away is asked again; a test may have its own."""
         return SystemClock()
+
+    def check_settings(self, step: str, out: type[T]) -> None:
+        """As of a `Source`."""
+        where = f"source {step}"
+        try:
+            check_brokers(where, self.brokers)
+            client_properties(where, self.properties, {}, _OURS)
+        except ConfigError as error:
+            raise SourceError(str(error)) from None
+        JsonFields(where, out, self.time, self, self.fields)
 
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """A split for each partition; raises `SourceError` naming the option."""

@@ -28,7 +28,7 @@ from geartrain.schema.derive import field_names, is_record_type
 from geartrain.source import Source, Split
 from geartrain_devices.json_fields import JsonFields
 from geartrain_devices.json_values import ValueOptions
-from geartrain_devices.modbus_registers import Layout, Span, parse_register
+from geartrain_devices.modbus_registers import Layout, Register, Span, parse_register
 from geartrain_devices.no_record import NOT_A_RECORD, NoRecordError, code_of
 from geartrain_devices.sharing import ExclusiveSplit
 
@@ -99,6 +99,29 @@ class _Modbus(Source[T]):
     def client(self) -> Client:
         """A new client of pymodbus, not connected; it neither asks nor connects again by itself."""
 
+    def check_settings(self, step: str, out: type[T]) -> None:
+        """As of a `Source`."""
+        self._parse_registers(f"source {step}", out)
+
+    def _parse_registers(self, where: str, out: type[T]) -> dict[str, Register]:
+        """What stands where; raises `SourceError` for registers that cannot be."""
+        if self.is_serial and 0 in self.units:
+            raise SourceError(
+                f"{where}: units: 0 is the broadcast of a serial line, which no device answers: name the "
+                "devices, from 1 to 247"
+            )
+        found = {n: parse_register(f"{where}: registers.{n}", text) for n, text in self.registers.items()}
+        names = field_names(out) if is_record_type(out) else ("value",)
+        if unknown := sorted(set(found) - set(names)):
+            raise SourceError(f"{where}: there is no field {unknown[0]!r}; its fields: {', '.join(names)}")
+        for name, one in zip(names, RowCodec(out).schema.fields, strict=True):
+            if name in found and found[name].nones and not one.optional:
+                raise SourceError(
+                    f"{where}: registers.{name} = {self.registers[name]!r} may be None, which the field does "
+                    f"not take: declare it as {name}: float | None, or int | None"
+                )
+        return found
+
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The one split of this device; raises `SourceError` naming the option."""
         where = f"source {step}"
@@ -110,22 +133,8 @@ class _Modbus(Source[T]):
             ) from None
         if not self.registers:
             raise SourceError(f'{where} reads nothing: set registers = {{FIELD = "holding 100 float32"}}')
-        if self.is_serial and 0 in self.units:
-            raise SourceError(
-                f"{where}: units: 0 is the broadcast of a serial line, which no device answers: name the "
-                "devices, from 1 to 247"
-            )
-        found = {n: parse_register(f"{where}: registers.{n}", text) for n, text in self.registers.items()}
-        names = field_names(out) if is_record_type(out) else ("value",)
-        if unknown := sorted(set(found) - set(names)):
-            raise SourceError(f"{where}: there is no field {unknown[0]!r}; its fields: {', '.join(names)}")
+        found = self._parse_registers(where, out)
         fields = JsonFields(where, out, "", ValueOptions(nan=self.nan), {})
-        for name, one in zip(names, RowCodec(out).schema.fields, strict=True):
-            if name in found and found[name].nones and not one.optional:
-                raise SourceError(
-                    f"{where}: registers.{name} = {self.registers[name]!r} may be None, which the field does "
-                    f"not take: declare it as {name}: float | None, or int | None"
-                )
         poll = _Poll(where, self.line(), self.client, Layout(found), fields, self.clock())
         silence_s = self.timeout_s if self.is_serial else None
         listen = partial(poll.listen, self.units, self.every_s, silence_s)

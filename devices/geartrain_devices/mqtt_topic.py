@@ -90,19 +90,25 @@ class MqttTopic(ValueOptions, Source[T]):
     fields: dict[str, str] = field(default_factory=dict)
     out_of_orderness_ms: Count = 0
 
+    def check_settings(self, step: str, out: type[T]) -> None:
+        """As of a `Source`."""
+        where = f"source {step}"
+        if problem := _filter_problem(self.topic):
+            raise SourceError(f"{where}: topic = {self.topic!r} {problem}")
+        if "\0" in self.client_id or len(self.client_id.encode(errors="replace")) > _ID_BYTES_MAX:
+            raise SourceError(
+                f"{where}: client_id holds a NUL, or is longer than {_ID_BYTES_MAX} bytes: give a shorter one"
+            )
+        Payloads(where, out, self.payload, self.time, self, self.fields, self.encoding)
+
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The one split of this device; raises `SourceError` naming the option."""
         where = f"source {step}"
         if not self.topic:
             raise SourceError(f'{where} has no topic: set topic = "sensors/+/data" under [sources.{step}]')
-        if problem := _filter_problem(self.topic):
-            raise SourceError(f"{where}: topic = {self.topic!r} {problem}")
         if not self.host:
             raise SourceError(f'{where}: host is empty: name the broker, such as host = "127.0.0.1"')
-        if "\0" in self.client_id or len(self.client_id.encode(errors="replace")) > _ID_BYTES_MAX:
-            raise SourceError(
-                f"{where}: client_id holds a NUL, or is longer than {_ID_BYTES_MAX} bytes: give a shorter one"
-            )
+        self.check_settings(step, out)
         payloads = Payloads(where, out, self.payload, self.time, self, self.fields, self.encoding)
         try:
             context = context_of(

@@ -99,6 +99,10 @@ class PostgresQuery(ValueOptions, Source[T]):
         """The clock that `every_s` is measured by; a test may have its own."""
         return SystemClock()
 
+    def check_settings(self, step: str, out: type[T]) -> None:
+        """As of a `Source`."""
+        JsonFields(f"source {step}", out, self.time, self, self.fields)
+
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The one split of this device; raises `SourceError` naming the option."""
         where = f"source {step}"

@@ -94,6 +94,14 @@ class SerialLines(LineOptions, Source[T]):
     check: Literal["none", "sum8", "xor8", "crc16"] = "none"
     out_of_orderness_ms: Count = 0
 
+    def check_settings(self, step: str, out: type[T]) -> None:
+        """As of a `Source`."""
+        where = f"source {step}"
+        if self.frame:
+            self._frames(where, out)
+        elif self.pattern or self.json:  # a pattern may be set on the device
+            self._lines(where, out)
+
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The one split of this device; raises `SourceError` naming the option."""
         where = f"source {step}"

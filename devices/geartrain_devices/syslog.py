@@ -98,6 +98,15 @@ class Syslog(ValueOptions, Source[T]):
     encoding: str = ""
     out_of_orderness_ms: Count = 0
 
+    def check_settings(self, step: str, out: type[T]) -> None:
+        """As of a `Source`."""
+        where = f"source {step}"
+        if self.tls and self.tls == self.tcp:
+            raise SourceError(f"{where}: tcp and tls are both port {self.tcp}: give each its own")
+        check_encoding(where, self.encoding)
+        JsonFields(where, out, "", self, self.fields)
+        SentTimes(where, self)
+
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The one split of this device; raises `SourceError` naming the option."""
         where = f"source {step}"
@@ -105,9 +114,7 @@ class Syslog(ValueOptions, Source[T]):
             raise SourceError(
                 f"{where} listens nowhere: set udp, tcp or tls under [sources.{step}] to a port"
             )
-        if self.tls and self.tls == self.tcp:
-            raise SourceError(f"{where}: tcp and tls are both port {self.tcp}: give each its own")
-        check_encoding(where, self.encoding)
+        self.check_settings(step, out)
         context = None
         if self.tls:
             try:

@@ -85,6 +85,14 @@ class TailFiles(LineOptions, Source[T]):
         """The seconds that `rotate_wait_s` is measured by; a test may have its own."""
         return time.monotonic()
 
+    def check_settings(self, step: str, out: type[T]) -> None:
+        """As of a `Source`."""
+        where = f"source {step}"
+        if "/" in self.rotated:
+            raise SourceError(f"{where}: rotated = {self.rotated!r} must be of names, such as app.log.*")
+        if self.pattern or self.json:  # a pattern may be set on the device
+            LineFields(where, out, self)
+
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """The one split of this device; raises `SourceError` naming the file or the option."""
         where = f"source {step}"
@@ -98,8 +106,7 @@ class TailFiles(LineOptions, Source[T]):
         log = Path(self.path)
         if not log.parent.is_dir():
             raise SourceError(f"{where}: path = {self.path!r}: there is no folder {log.parent}")
-        if "/" in self.rotated:
-            raise SourceError(f"{where}: rotated = {self.rotated!r} must be of names, such as app.log.*")
+        self.check_settings(step, out)
         lines = LineFields(where, out, self)
         split = TailSplit(device, step, log, Path(self.keep), lines, self.monotonic_s)
         split.rotated = self.rotated or f"{_literal(log.name)}[.-]*"

@@ -22,7 +22,7 @@ from geartrain.fleet.selectors import ALL
 from geartrain.flow.loading import load_flow
 from geartrain.graph.graph import Graph, Step
 from geartrain.operators.sink import check_sinks
-from geartrain.operators.source import SourceOperator, is_in_cloud
+from geartrain.operators.source import SourceOperator, check_sources, is_in_cloud
 from geartrain.planning import Channel, Plan, legal_cuts, make_plan
 from geartrain.planning.cuts import Cut, Reason, TooManyCutsError
 from geartrain.planning.native_table import engine
@@ -77,6 +77,7 @@ class Measured:
 def show_plan(flow: str, options: PlanOptions, settings: Mapping[str, Mapping[str, Any]]) -> None:
     """Print the plan; raises `GeartrainError`."""
     graph = load_flow(flow).graph().with_options(settings)
+    check_sources(graph)
     check_sinks(graph, is_complete=False)
     graph = with_partials(graph)  # what any cut may have is measured
     plan, measured = make_plan(graph, options.cut), None

@@ -16,6 +16,7 @@ from geartrain.control.states import ADAPTIVE
 from geartrain.errors import ConfigError
 from geartrain.flow.loading import load_flow
 from geartrain.operators.sink import check_sinks
+from geartrain.operators.source import check_sources
 from geartrain.planning.mixed import make_mixed_plan
 from geartrain.printable import printable
 from geartrain.revision import code_of, revision_of
@@ -102,6 +103,7 @@ def body_of(flow: str, wishes: SubmitWishes) -> dict[str, Any]:
     name = wishes.name
     if not wishes.unchecked:
         graph = load_flow(flow).graph().with_options(wishes.settings)
+        check_sources(graph)
         check_sinks(graph, is_complete=True)
         for device, settings in wishes.own.items():
             _check_own(graph, device, settings)

@@ -23,7 +23,7 @@ from geartrain.flow.flow import Flow
 from geartrain.flow.loading import NoModuleError, load_flow
 from geartrain.graph.graph import Graph, Step, is_of_system
 from geartrain.graph.without import without
-from geartrain.operators.source import SourceOperator
+from geartrain.operators.source import SourceOperator, check_sources
 from geartrain.operators.windowed import pinned
 from geartrain.planning import Plan
 from geartrain.planning.cuts import Cut, choose_cut
@@ -172,7 +172,7 @@ def check(question: Question) -> Answer:
     for device, options in question.device_options.items():
         own = _of_person(options)
         its = whole.with_options(own, f"device {device}: --set")
-        _check_histories(its)
+        _check_inputs(its)
         per_device[device] = _as_data(its, own)
     _check_whole(whole, question)
     base = cut_text(whole, choose_cut(whole, cut_words(question.cut)))
@@ -256,14 +256,17 @@ def _past(plan: Plan, change: Change, on_devices: frozenset[str], channels: Sequ
 
 def _check_whole(graph: Graph, question: Question) -> None:
     """Raise `GeartrainError` for history that cannot be read, and tables that a store will refuse."""
-    _check_histories(graph)
+    _check_inputs(graph)
     if not question.keeps_flow:
         places = [place for place in sink_places(graph) if not isinstance(place.sink, OutgoingSink)]
         check_places(graph.name, places, in_postgres=question.in_postgres)
 
 
-def _check_histories(graph: Graph) -> None:
-    """Raise `GeartrainError` where files of history cannot be read, or would go to where others see them."""
+def _check_inputs(graph: Graph) -> None:
+    """Raise `GeartrainError` for sources with options that cannot be, and where files of history cannot be
+    read or would go to where others see them.
+    """
+    check_sources(graph)
     alone = False
     for step in graph.steps:
         operator = step.operator

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from geartrain.declarations.kafka import client_properties
+from geartrain.declarations.kafka import check_brokers, client_properties
 from geartrain.declarations.limits import (
     check_case,
     check_columns,
@@ -78,8 +78,8 @@ class PostgresTable(Sink):
 
     dsn: str = ""
 
-    def check(self, step: str, schema: Schema) -> None:
-        """As `Sink.check`: names, fields and key that PostgreSQL cannot hold, and a password in `dsn`."""
+    def _check(self, step: str, schema: Schema) -> None:
+        """Refuse names, fields and key that PostgreSQL cannot hold, and a password in `dsn`."""
         where = f"sink {step!r}"
         check_name(where, self.name)
         check_columns(self.name, self.key, schema)
@@ -103,8 +103,8 @@ class ParquetTable(Sink):
 
     folder: FilePath = ""
 
-    def check(self, step: str, schema: Schema) -> None:
-        """As `Sink.check`: a key, and a name that no folder can have."""
+    def _check(self, step: str, schema: Schema) -> None:
+        """Refuse a key, and a name that no folder can have."""
         check_folder(f"sink {step!r}", self.name, self.key, "Parquet files are")
 
 
@@ -123,8 +123,8 @@ class DeltaTable(Sink):
 
     folder: FilePath = ""
 
-    def check(self, step: str, schema: Schema) -> None:
-        """As `Sink.check`: a key, a name that no folder can have, and fields that are one to Delta."""
+    def _check(self, step: str, schema: Schema) -> None:
+        """Refuse a key, a name that no folder can have, and fields that are one to Delta."""
         check_folder(f"sink {step!r}", self.name, self.key, "rows of a Delta table are")
         check_case(self.name, schema)
 
@@ -176,8 +176,8 @@ class MqttSink(Sink):
     certificate: FilePath = ""
     private_key: FilePath = ""
 
-    def check(self, step: str, schema: Schema) -> None:
-        """As `Sink.check`: a topic to which nothing can be published, and no name of a broker."""
+    def _check(self, step: str, schema: Schema) -> None:
+        """Refuse a topic to which nothing can be published, and no name of a broker."""
         where, names = f"sink {step!r}", [field.name for field in schema.fields]
         if wrong := [name for name in TOPIC_FIELD.findall(self.topic) if name not in names]:
             raise ConfigError(
@@ -218,8 +218,8 @@ class KafkaSink(Sink):
     properties: dict[str, str] = field(default_factory=dict)
     properties_file: FilePath = ""
 
-    def check(self, step: str, schema: Schema) -> None:
-        """As `Sink.check`: addresses and topics that cannot be, and properties that are not for a user."""
+    def _check(self, step: str, schema: Schema) -> None:
+        """Refuse addresses and topics that cannot be, and properties that are not for a user."""
         where = f"sink {step!r}"
         check_brokers(where, self.brokers)
         for name, topic in (("topic", self.topic), ("marks", self.marks)):
@@ -252,27 +252,6 @@ def asked_secrets(where: str, options: Mapping[str, str]) -> dict[str, str]:
     """
     found = {option: secret_name(value, f"{where}: {option}") for option, value in options.items()}
     return {option: name for option, name in found.items() if name}
-
-
-def check_brokers(where: str, brokers: str) -> None:
-    """Refuse addresses of Kafka's brokers that cannot be; none at all pass.
-
-    Args:
-        where: how the sentence begins, such as `sink 'out'`.
-        brokers: addresses with commas between them.
-
-    Raises:
-        ConfigError: an address has no name, or a port that is none.
-    """
-    for address in brokers.split(",") if brokers.strip() else ():
-        _, _, rest = address.strip().rpartition("://")  # librdkafka takes a protocol before a name
-        host, _, port = rest.rpartition(":") if ":" in rest and not rest.endswith("]") else (rest, "", "9092")
-        is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) <= 65_535
-        if not is_word(host) or not is_port:
-            raise ConfigError(
-                f"{where}: brokers = {brokers!r}: {address!r} is no address of a broker: write "
-                "kafka-1:9092,kafka-2:9092"
-            )
 
 
 @dataclass(frozen=True)
@@ -310,8 +289,8 @@ class WebhookSink(Sink):
     certificate: FilePath = ""
     private_key: FilePath = ""
 
-    def check(self, step: str, schema: Schema) -> None:
-        """As `Sink.check`: an address or headers that cannot be, and options of TLS without it."""
+    def _check(self, step: str, schema: Schema) -> None:
+        """Refuse an address or headers that cannot be, and options of TLS without it."""
         where, is_open = f"sink {step!r}", self.url.lower().startswith("http://")
         is_secret = bool(asked_secrets(where, {"url": self.url}))
         if self.url and not is_secret and (why := address_fault(self.url)):

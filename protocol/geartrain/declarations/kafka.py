@@ -1,4 +1,4 @@
-"""The properties of librdkafka that a user may give a source or a sink of Kafka.
+"""What a user may give a source or a sink of Kafka: addresses of brokers, and properties of librdkafka.
 
 Asked before anything connects. Guarantees: no password stands in an option. What the source or sink has to
 say itself cannot be overruled.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from geartrain.errors import ConfigError
+from geartrain.printable import is_word
 
 
 def client_properties(
@@ -37,3 +38,24 @@ def client_properties(
     if said := next((name for name in ours if name in found), None):
         raise ConfigError(f"{where}: {said} is for the {where.split(maxsplit=1)[0]} to say: leave it out")
     return found
+
+
+def check_brokers(where: str, brokers: str) -> None:
+    """Refuse addresses of Kafka's brokers that cannot be; none at all pass.
+
+    Args:
+        where: how the sentence begins, such as `sink 'out'`.
+        brokers: addresses with commas between them.
+
+    Raises:
+        ConfigError: an address has no name, or a port that is none.
+    """
+    for address in brokers.split(",") if brokers.strip() else ():
+        _, _, rest = address.strip().rpartition("://")  # librdkafka takes a protocol before a name
+        host, _, port = rest.rpartition(":") if ":" in rest and not rest.endswith("]") else (rest, "", "9092")
+        is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) <= 65_535
+        if not is_word(host) or not is_port:
+            raise ConfigError(
+                f"{where}: brokers = {brokers!r}: {address!r} is no address of a broker: write "
+                "kafka-1:9092,kafka-2:9092"
+            )

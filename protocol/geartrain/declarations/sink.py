@@ -69,6 +69,10 @@ class Sink:
         Raises:
             ConfigError: one sentence that names the field or the option, and what to change.
         """
+        self._check(step, schema)
+
+    def _check(self, step: str, schema: Schema) -> None:
+        """What a kind of sinks refuses, as `check`."""
 
     def check_complete(self, step: str) -> None:
         """Refuse a sink that lacks an option, as `required` has them.
@@ -113,16 +117,8 @@ class Table(Sink):
     ('sensor',)
     """
 
-    def check(self, step: str, schema: Schema) -> None:
-        """Refuse what no table can be: one of Geartrain's own, or with fields that it cannot hold.
-
-        Args:
-            step: the id of the sink's step.
-            schema: that of the records.
-
-        Raises:
-            ConfigError: one sentence that names the table and the field, and what to change.
-        """
+    def _check(self, step: str, schema: Schema) -> None:
+        """Refuse what no table can be: one of Geartrain's own, or with fields that it cannot hold."""
         check_name(f"sink {step!r}", self.name)
         check_columns(self.name, self.key, schema)
 

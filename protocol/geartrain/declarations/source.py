@@ -188,6 +188,19 @@ class Source(Options, Generic[T]):
         """
         return False
 
+    def check_settings(self, step: str, out: type[T]) -> None:
+        """Refuse options with which no device could open the source. `gear plan` and `gear submit` ask this
+        before anything is read, so that nothing of the device is looked at. An option that is missing may be
+        set on the device.
+
+        Args:
+            step: the id of the source's step.
+            out: the type of its records.
+
+        Raises:
+            SourceError: one sentence that names the option and says what to do.
+        """
+
     def open(self, device: str, step: str, out: type[T]) -> Sequence[Split]:
         """Open the source on a device.
 

@@ -228,6 +228,16 @@ def check_told_apart(graph: Graph) -> None:
         )
 
 
+def check_sources(graph: Graph) -> None:
+    """Ask each source for options with which no device could open it, before anything is read.
+
+    Raises `SourceError`, one sentence that names the option.
+    """
+    for step in graph.sources():
+        if isinstance(step.operator, SourceOperator):
+            step.operator.declared.check_settings(step.id, step.out)
+
+
 def is_in_cloud(step: Step) -> bool:
     """Whether the step is a source that is read in the cloud."""
     return isinstance(step.operator, SourceOperator) and step.operator.in_cloud
