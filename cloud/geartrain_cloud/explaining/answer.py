@@ -89,28 +89,27 @@ def _records(logged: LoggedFlow, trace: Trace, limit: int) -> dict[str, Any]:
             known = splits.setdefault(name, {"name": name, "records": 0, "first": number, "last": number})
             known["records"] += 1
             known["first"], known["last"] = min(known["first"], number), max(known["last"], number)
-    shown = sorted(_shown(logged, trace), key=lambda one: one[0])[-limit:]
+    newest = sorted(_places(trace), key=lambda one: one[0])[-limit:]
     return {
         "count": sum(trace.counts.values()),
         "devices": dict(sorted(devices.items())[:NAMES_MAX]),
         "devices_count": len(devices),
         "splits": [splits[name] for name in sorted(splits)[:NAMES_MAX]],
         "splits_count": len(splits),
-        "shown": [record for _, record in shown],
+        "shown": [_record(logged, one, row, place) for place, one, row in newest],
     }
 
 
-def _shown(logged: LoggedFlow, trace: Trace) -> Iterator[tuple[Place, dict[str, Any]]]:
+def _places(trace: Trace) -> Iterator[tuple[Place, LoggedRows, int]]:
+    """The place of each row that was found, and where the row is."""
     for one in trace.found:
-        schema = logged.plan.channel(one.entry.channel).schema
         for row in range(len(one.rows)):
             path = b"" if one.rows.paths is None else one.rows.paths[row]
-            place = (one.rows.times[row], one.rows.names[row], one.rows.numbers[row], path)
-            yield place, {**_record(schema, one, row, place), "revision": logged.revision_at(one.entry)}
+            yield (one.rows.times[row], one.rows.names[row], one.rows.numbers[row], path), one, row
 
 
-def _record(schema: Any, one: LoggedRows, row: int, place: Place) -> dict[str, Any]:
-    entry = one.entry
+def _record(logged: LoggedFlow, one: LoggedRows, row: int, place: Place) -> dict[str, Any]:
+    entry, schema = one.entry, logged.plan.channel(one.entry.channel).schema
     return {
         **_place(place),
         "channel": entry.channel,
@@ -123,6 +122,7 @@ def _record(schema: Any, one: LoggedRows, row: int, place: Place) -> dict[str, A
         "late": one.late[row],
         "overtaken": one.overtaken[row],
         "values": _finite(json_row(schema, [column[row] for column in one.rows.fields])),
+        "revision": logged.revision_at(entry),
     }
 
 

@@ -9,24 +9,20 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from geartrain.errors import GeartrainError
-from geartrain.flow.loading import load_flow
-from geartrain.graph.without import without
-from geartrain.planning import Plan
-from geartrain.planning.mixed import make_mixed_plan
-from geartrain_cloud.bundles.importing import import_from
-from geartrain_cloud.explaining.answer import explain
 from geartrain_cloud.explaining.question import (
     ANSWER_BYTES_MAX,
     QUESTION_BYTES_MAX,
     Question,
     RecordsQuestion,
 )
-from geartrain_cloud.explaining.records import page_of
+
+if TYPE_CHECKING:
+    from geartrain.planning import Plan
 
 Asked = Question | RecordsQuestion
 
@@ -45,13 +41,24 @@ def main() -> int:
 
 
 def _answer(question: Question | RecordsQuestion) -> bytes:
-    """The answer as JSON; raises `GeartrainError`."""
+    """The answer as JSON; raises `GeartrainError`. What a page does without is not imported for one: that
+    takes longer than most pages.
+    """
     if isinstance(question, RecordsQuestion):
+        from geartrain_cloud.explaining.records import page_of
+
         return msgspec.json.encode({"answer": page_of(question)})
+    from geartrain_cloud.explaining.answer import explain
+
     return _bounded(explain(question, _plan(question)))
 
 
 def _plan(question: Question) -> Plan:
+    from geartrain.flow.loading import load_flow
+    from geartrain.graph.without import without
+    from geartrain.planning.mixed import make_mixed_plan
+    from geartrain_cloud.bundles.importing import import_from
+
     import_from(question.bundle)
     graph = without(load_flow(question.flow).graph(), question.without).with_options(question.options)
     return make_mixed_plan(graph, question.cut, question.cuts)
