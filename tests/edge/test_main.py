@@ -148,7 +148,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.Ca
     config.write_text(config.read_text() + "select = 3\n")
     code, said = said_by(capsys, config)
     assert code == agent_main.EXIT_CONFIG
-    assert said == f"gear-agent: {config}: [sources] quotes.select = 3: expected list, got int\n"
+    select = 'quotes.select = 3: expected list, got int: write a list, such as ["a", "b"]'
+    assert said == f"gear-agent: {config}: [sources] {select}\n"
 
 
 @pytest.mark.parametrize(

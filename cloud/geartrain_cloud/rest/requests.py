@@ -16,6 +16,7 @@ from aiohttp import web
 from geartrain.control.questions import KEY_CHARS_MAX
 from geartrain.errors.conversion import ConversionCode, read_conversion
 from geartrain.fleet.labels import check_device, shown
+from geartrain.printable import printable
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.changes.editing import Edit
 from geartrain_cloud.changes.fitting import CAPACITY
@@ -525,7 +526,8 @@ async def body_of(request: web.Request, kind: type[S]) -> tuple[S, str]:
     except msgspec.ValidationError as error:
         raise InvalidError(_sentence(error, kind)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidError(f"the body is not JSON: {error}") from None
+        said = printable(str(error), 200)
+        raise InvalidError(f"the body is not JSON ({said}): send one JSON object, as UTF-8") from None
     except RecursionError:
         raise InvalidError("the body: its JSON is nested too deep") from None
     request[_BODY] = found

@@ -219,8 +219,8 @@ def _is_marked(hint: Any, mark: str) -> bool:
 def _json(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise ValueError(f"it is not JSON: {error}") from None
+    except msgspec.DecodeError:
+        raise ValueError("it is not JSON") from None
 
 
 def _kinds(hint: Any) -> set[Any]:
@@ -242,7 +242,35 @@ def _reason(value: Any, hint: Any, error: Exception) -> str:
         return f"a list is meant: write {written}"
     said = str(error).replace("`", "").replace(" - at $", ", at ")
     said = said.replace("Expected array", "expected list").replace("Expected object", "expected table")
-    return f"{said[:1].lower()}{said[1:]}"
+    form = _form(hint)
+    return f"{said[:1].lower()}{said[1:]}{f': write {form}' if form else ''}"
+
+
+_FORMS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    list: 'a list, such as ["a", "b"]',
+    tuple: 'a list, such as ["a", "b"]',
+    dict: 'a table, such as {NAME = "VALUE"}',
+}
+
+
+def _form(hint: Any) -> str:
+    """What to write for a value of the type `hint`; "" for a type of the user's own."""
+    marks = [one for one in getattr(hint, "__metadata__", ()) if isinstance(one, msgspec.Meta)]
+    hint = typing.get_args(hint)[0] if marks else hint
+    if typing.get_origin(hint) is typing.Literal:
+        return f"one of {', '.join(map(repr, typing.get_args(hint)))}"
+    forms = [_FORMS[kind] for kind in _FORMS if kind in _kinds(hint)]
+    bounds = [
+        f"{word} {bound:,}"
+        for one in marks
+        for word, bound in (("from", one.ge), ("above", one.gt), ("to", one.le), ("below", one.lt))
+        if bound is not None
+    ]
+    return " ".join([" or ".join(dict.fromkeys(forms)), *bounds]) if forms else ""
 
 
 def _shown(value: Any, hint: Any) -> str:
