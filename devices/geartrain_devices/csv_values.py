@@ -18,6 +18,7 @@ from geartrain.schema import Field, FieldType, Logical
 from geartrain.schema.logical import DecimalField
 from geartrain_devices.csv_rows import CsvOptions
 from geartrain_devices.no_record import BAD_VALUE, MISSING_VALUE, NAN, NoRecordError
+from geartrain_devices.written_times import NoTimeError
 
 _INT = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(r"[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|inf|infinity)", re.IGNORECASE)
@@ -61,7 +62,7 @@ class CsvValues:
             FieldType.FLOAT64: _parse_float if options.nan else _parse_finite,
             FieldType.STR: str,
             FieldType.BYTES: str.encode,
-            FieldType.DATETIME: lambda text: to_datetime(moment(text)),
+            FieldType.DATETIME: _time_parser(moment),
         }
         spaces = f"[{_SPACES}]" if self._thousands in _SPACES else re.escape(self._thousands)
         self._grouped = re.compile(
@@ -165,6 +166,16 @@ def _lowering(logical: Logical) -> Parse:
     def parse(text: str) -> Any:
         value = logical.parse(text)
         return None if value is None else logical.lower(value)
+
+    return parse
+
+
+def _time_parser(moment: Callable[[str], int]) -> Parse:
+    def parse(text: str) -> Any:
+        try:
+            return to_datetime(moment(text))
+        except NoTimeError as error:  # of a field, and not of the row
+            raise NoRecordError(str(error), BAD_VALUE) from None
 
     return parse
 

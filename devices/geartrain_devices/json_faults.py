@@ -27,7 +27,9 @@ _TOKEN = re.compile(
 _WORD = re.compile(rb"[+-]?[0-9A-Za-z_.][0-9A-Za-z_.+-]*")
 _TEXT = re.compile(rb'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
 _HALF_ESCAPE = re.compile(rb"\\(?:u[0-9a-fA-F]{0,3})?\Z")
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F])|.)", re.DOTALL
+)
 _NANS: Final = (b"NaN", b"Infinity", b"-Infinity")
 _PYTHON: Final = (b"True", b"False", b"None")
 
@@ -65,7 +67,7 @@ def fault_of(raw: bytes) -> Fault:
         at = _skip(raw, found.end())
     if wanted != "end":
         return Fault(f"ends after {len(raw)} bytes in the middle of a document", TRUNCATED)
-    if _SURROGATE.search(raw):
+    if any(found["half"] for found in _ESCAPE.finditer(raw)):
         return Fault("holds half of a surrogate pair (\\ud800 to \\udfff), which is no character")
     return Fault("holds a number that is too long, or is nested too deep")
 

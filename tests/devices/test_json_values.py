@@ -243,6 +243,12 @@ def test_an_option_reads_what_is_no_finite_number() -> None:
         (b'{"a": "\x01"}', "not_json", "has the control character 0x01 at byte 8 within a text"),
         (b'{"a": "\\x"}', "not_json", "has the escape \\x at byte 8"),
         (b'{"a": "\\ud800"}', "not_json", "holds half of a surrogate pair"),
+        (b'{"a": "\\ud83d\\ude00\\udc00"}', "not_json", "holds half of a surrogate pair"),
+        (
+            b'{"a": "\\ud83d\\ude00 \\\\ud800", "b": ' + b"1" * 5_000 + b"}",
+            "not_json",
+            "holds a number that is too",
+        ),
         (b"[" * 2000 + b"]" * 2000, "not_json", "is nested deeper than 500 levels"),
         (b"hello", "not_json", "has hello at byte 1"),
     ],

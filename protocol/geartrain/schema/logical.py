@@ -131,8 +131,8 @@ class DecimalField(msgspec.Struct, frozen=True):
         return Decimal(raw).scaleb(-self.digits.scale)
 
     def parse(self, text: str) -> Any:
-        """A plain decimal number."""
-        if not re.fullmatch(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)", text.strip()):
+        """A decimal number, perhaps with a power of ten."""
+        if not re.fullmatch(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?", text.strip()):
             raise ValueError(f"{text[:60]!r} is not a decimal number")
         try:
             return self.fit(Decimal(text.strip()))
