@@ -112,9 +112,10 @@ class SortedRows:
             file.flush()
             return _Run(start, file.tell())
         except OSError as error:
-            folder = tempfile.gettempdir()
+            folder = tempfile.tempdir or "a folder for temporary files"
             raise SourceError(
-                f"sorting needs room in {folder} (set TMPDIR to another folder): {error.strerror}"
+                f"sorting needs room in {folder} (set TMPDIR to another folder): "
+                f"{os.strerror(error.errno or 0)}"
             ) from None
 
     def _open(self) -> IO[bytes]:

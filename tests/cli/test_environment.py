@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pwd
+import tempfile
 from pathlib import Path
 from typing import NoReturn
 
@@ -11,6 +12,19 @@ import pytest
 from geartrain_client.cli import main
 from geartrain_cloud.cli.doctor import run_checks
 
+FLOW = """
+from geartrain import Flow, Record, Table
+from geartrain_devices.csv_replay import CsvReplay
+
+
+class Reading(Record):
+    celsius: float
+
+
+flow = Flow("heat")
+readings = flow.source("readings", CsvReplay(time_column="time", path="readings.csv"), out=Reading)
+readings.sink("all", Table("readings"))
+"""
 NO_HOME = "gear: this user has no home folder: HOME is not set, and the system has no entry of the user; set "
 
 
@@ -59,3 +73,52 @@ def test_a_user_without_an_entry_is_refused_before_anything_starts(
     (java,) = (check for check in run_checks(tmp_path) if check.name == "java")
     assert not java.ok
     assert "has none: add a line for" in java.found
+
+
+@pytest.fixture
+def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system on which no folder for temporary files can be written."""
+
+    def refuse() -> NoReturn:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", refuse)
+
+
+@pytest.mark.usefixtures("read_only")
+@pytest.mark.parametrize(
+    ("arguments", "instead"),
+    [
+        (["up", "--state", "state"], ""),
+        (["demo", "stocks"], ""),
+        (["run", "heat_without_folder:flow"], "--output DIR"),
+    ],
+)
+def test_where_no_temporary_file_can_be_written_the_sentence_says_what_to_set(
+    arguments: list[str],
+    instead: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "heat_without_folder.py").write_text(FLOW, encoding="utf-8")
+    (tmp_path / "readings.csv").write_text("time,celsius\n2026-01-01,1\n", encoding="utf-8")
+    assert main(arguments) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "gear: no folder for temporary files can be written" in said
+    assert "set TMPDIR to one that can be written" in said
+    assert said.endswith(instead or "written")
+    checks = {check.name: check for check in run_checks(None)}
+    assert (checks["temp"].ok, "disk" in checks) == (False, False)
+
+
+def test_doctor_says_where_no_state_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEARTRAIN_STATE", str(tmp_path / "a" / "b"))
+    state = next(check for check in run_checks(tmp_path) if check.name == "state")
+    assert (state.ok, str(tmp_path / "a" / "b") in state.found) == (True, True)
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    state = next(check for check in run_checks(tmp_path) if check.name == "state")
+    assert not state.ok
+    assert state.found.startswith(f"{tmp_path} cannot be written, where the platform's state would lie: set ")

@@ -49,6 +49,7 @@ from geartrain_cloud.platform.config import read_platform
 from geartrain_cloud.platform.places import PlatformPlaces
 from geartrain_cloud.revision_file import read_revision, write_revision
 from geartrain_cloud.sinks.tables import rows, write_json
+from geartrain_cloud.spark.java import find_java
 from geartrain_cloud.supervisor.child import ChildSpec
 from geartrain_cloud.supervisor.supervise import StopSignal
 from geartrain_cloud.supervisor.up import bring_up
@@ -260,6 +261,7 @@ class _Run:
                 happened.clear()
 
             run = DemoRun(app, self.places, show, move)
+            find_java()
             bring_up(read_platform(state=self.places.folder), stop, happened.append, run, beside)
             seconds = view.seconds
         total = sum(one.before for one in run.accounts if one.place.startswith("channel "))

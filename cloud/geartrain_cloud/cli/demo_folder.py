@@ -19,6 +19,7 @@ import msgspec
 
 from geartrain.adapters.file_lock import take_lock
 from geartrain.adapters.files import write_private
+from geartrain.adapters.temporary import temporary_folder
 from geartrain.errors import ConfigError
 from geartrain.revision import Revision, differences, in_short
 from geartrain_cloud.errors import StateError
@@ -95,8 +96,10 @@ class StateFolder:
     def __init__(self, path: Path | None, prefix: str) -> None:
         """Take `path`, made if need be, or a new folder named `prefix...` where temporary files go.
 
-        Raises `StateError` when another program has it, or it holds something else.
+        Raises `StateError` when another program has it, or it holds something else, and `MistakeError` where
+        no temporary file can be written.
         """
+        temporary_folder()  # Spark needs one, wherever the state lies
         try:
             if path is None:
                 path = Path(tempfile.mkdtemp(prefix=prefix))

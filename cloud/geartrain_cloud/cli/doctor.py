@@ -13,9 +13,11 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 
+from geartrain.adapters.temporary import temporary_folder
 from geartrain.errors import GeartrainError
 from geartrain_client.terminal.screen import print_json, results, table_of
 from geartrain_cloud.broker import find_mosquitto, free_port
+from geartrain_cloud.platform.places import default_state
 from geartrain_cloud.spark.java import find_java
 
 FREE_BYTES_MIN = 1 << 30
@@ -42,7 +44,7 @@ class Check:
 
 def show_checks(folder: Path | None, *, as_json: bool) -> bool:
     """Print all checks; whether everything needed is there."""
-    found = run_checks(folder or Path(tempfile.gettempdir()))
+    found = run_checks(folder)
     if as_json:
         print_json([asdict(check) for check in found])
     else:
@@ -51,10 +53,24 @@ def show_checks(folder: Path | None, *, as_json: bool) -> bool:
     return all(check.ok for check in found)
 
 
-def run_checks(folder: Path) -> list[Check]:
-    """Every check, in the order in which a run would need it; `folder`: on the disk to measure."""
-    found = [_python(), _packages(), _bytecode(), _java(), _broker(), _ports()]
-    return [*found, _disk(folder), _fsync(folder)]
+def run_checks(folder: Path | None) -> list[Check]:
+    """Every check, in the order in which a run would need it.
+
+    Args:
+        folder: on the disk to measure; None for the folder for temporary files, if there is one.
+
+    Returns:
+        The checks.
+    """
+    found = [_python(), _packages(), _bytecode(), _java(), _broker(), _ports(), _state()]
+    try:
+        temporary = temporary_folder()
+    except GeartrainError as error:
+        found.append(Check("temp", False, str(error)))
+    else:
+        found.append(Check("temp", True, f"{temporary} can be written"))
+        folder = folder or temporary
+    return found if folder is None else [*found, _disk(folder), _fsync(folder)]
 
 
 def _python() -> Check:
@@ -123,6 +139,21 @@ def _ports() -> Check:
         return Check("ports", True, f"127.0.0.1 can be listened on, such as port {free_port()}")
     except OSError as error:
         return Check("ports", False, f"127.0.0.1 cannot be listened on: {error.strerror or error}")
+
+
+def _state() -> Check:
+    """Whether a platform can keep its state where it would without an option."""
+    try:
+        state = default_state().absolute()
+    except GeartrainError as error:
+        return Check("state", False, str(error))
+    standing = next(one for one in (state, *state.parents) if one.exists())
+    if not os.access(standing, os.W_OK | os.X_OK):
+        todo = "set GEARTRAIN_STATE to a folder that can be written, or name one with --state"
+        return Check(
+            "state", False, f"{standing} cannot be written, where the platform's state would lie: {todo}"
+        )
+    return Check("state", True, f"the platform's state lies in {state}")
 
 
 def _disk(folder: Path) -> Check:

@@ -22,6 +22,7 @@ from typing import Any
 
 from geartrain.adapters.sqlite import is_full_disk
 from geartrain.adapters.system import SystemClock, SystemRandomness
+from geartrain.adapters.temporary import temporary_folder
 from geartrain.declarations.cloud_sink import (
     ConsoleSink,
     DeltaTable,
@@ -260,10 +261,12 @@ def _check_tables(graph: Graph, result: RunResult) -> None:
 
 @contextmanager
 def _draft_folder(output: Path | None) -> Iterator[Path]:
-    """A folder for the tables of a run, in `output` if there is one; raises `ConfigError`, and `TableError`
-    where its disk becomes full.
+    """A folder for the tables of a run, in `output` if there is one; raises `ConfigError` or `MistakeError`,
+    and `TableError` where its disk becomes full.
     """
     where = f"--output {output}" if output is not None else "the folder for temporary files"
+    if output is None:
+        temporary_folder("a folder with --output DIR")
     try:
         if output is not None:
             output.mkdir(mode=0o700, parents=True, exist_ok=True)

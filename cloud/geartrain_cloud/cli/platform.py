@@ -10,6 +10,7 @@ from geartrain_client.errors import StoppedError
 from geartrain_client.terminal.screen import notices, results
 from geartrain_cloud.control_store.database import refuse_later_store
 from geartrain_cloud.platform.config import read_platform
+from geartrain_cloud.spark.java import find_java
 from geartrain_cloud.supervisor.child import Child
 from geartrain_cloud.supervisor.folder_lock import end_holder
 from geartrain_cloud.supervisor.supervise import StopSignal
@@ -33,6 +34,7 @@ def run_platform(state: Path | None, config: Path | None) -> None:
 
     say(f"state folder: {found.state}")
     refuse_later_store(found.places.control)  # before ingest and Spark bring up theirs
+    find_java()  # or Spark would be started in vain, again and again
     with StopSignal() as stop:
         try:
             bring_up(found, stop, say, tell)

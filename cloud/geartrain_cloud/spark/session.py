@@ -22,6 +22,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from geartrain.adapters.files import write_private
+from geartrain.adapters.temporary import temporary_folder
 from geartrain_cloud.bounded_log import bound_log
 from geartrain_cloud.platform.places import SPARK_LOG_FILE
 from geartrain_cloud.spark.columns import LogColumns
@@ -153,6 +154,8 @@ def _divert_python_logs(path: Path) -> None:
 def _java_options(master: str, settings_file: Path, version: int) -> str:
     options = [f'"-Dlog4j2.configurationFile={settings_file.as_uri()}"', "-Duser.timezone=UTC"]
     if master.startswith("local"):
+        # Java knows no TMPDIR: it would take /tmp, which a container may have for reading alone.
+        options.append(f'"-Djava.io.tmpdir={temporary_folder()}"')
         # The work is done in Python: a JVM that compiles less and collects on one thread needs a third less
         # of two cores for a run of half a minute, and is no slower later.
         options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]

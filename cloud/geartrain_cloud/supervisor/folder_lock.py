@@ -28,7 +28,10 @@ class FolderLock:
         try:
             self._descriptor = open_lock(folder / LOCK_FILE)
         except OSError as error:
-            raise StateError(f"the state folder {folder} cannot be used: {error.strerror or error}") from None
+            raise StateError(
+                f"the state folder {folder} cannot be used ({error.strerror or error}): name one that can be "
+                "written, with --state or GEARTRAIN_STATE"
+            ) from None
         if not try_lock(self._descriptor):
             pid = _pid_in(self._descriptor)
             os.close(self._descriptor)
