@@ -85,7 +85,7 @@ def parse(raw: bytes, encoding: str = "", times: SentTimes = PLAIN) -> Message:
         older = _behind_version(raw, header.start(3), times) or older
     elif is_new:
         raise ValueError("its header is not one of RFC 5424")
-    elif older.sent is None and times.has_own and (version := _VERSION.match(raw, priority.end())):
+    elif (version := _VERSION.match(raw, priority.end())) and times.begins_own(raw, version.end()):
         older = _behind_version(raw, version.end(), times) or older
     names = (older.host, older.app, older.process)
     text = _text(raw, older.end, encoding)

@@ -92,13 +92,15 @@ class SentTimes:
         self._times = Times(where, options, by_clock=True)
         self._zone = options.time_zone
         self._settles_year = bool(options.time_year or self._zone)
-        self.has_own = bool(options.time_unit or options.time_format)
-        """Whether options name other forms than those that are known."""
         lacking = f"set time_zone to the zone of the senders, such as {'UTC'!r}"
         if options.time_format and not (self._zone or self._times.names_offset):
             raise SourceError(f"{where}: time_format = {options.time_format!r} has no offset (%z): {lacking}")
         if options.time_year and not (self._zone or self._times.names_offset):
             raise SourceError(f"{where}: times without a year name no offset from UTC, either: {lacking}")
+
+    def begins_own(self, raw: bytes, at: int) -> bool:
+        """Whether a time in a form that an option names begins at an index of the bytes."""
+        return self._times.length_at_start(raw[at : at + _CHARS_MAX].decode("latin-1")) > 0
 
     def find(self, raw: bytes, at: int) -> tuple[int, SentTime] | None:
         """The time of a header in an older form.
@@ -132,7 +134,7 @@ class SentTimes:
                 return SentTime(text, parse_time(text, self._times.to_utc))
             except ValueError as error:
                 raise NoTimeError(f"its time {error}") from None
-        if self.has_own and self._times.length_at_start(text) == len(text):
+        if self._times.length_at_start(text) == len(text):
             return self._own(text)
         advice = ": set time_zone to the zone of its sender, since it names no offset" if found else ""
         raise NoTimeError(f"its time {text!r} is not one of RFC 5424{advice}")

@@ -183,7 +183,7 @@ def syslog_headers(numbers: range) -> Outcome:
         if not head.endswith(text):
             raise AssertionError(f"input {number}: {data!r} became the text {text!r}")
         head = re.sub(
-            r"^\d{1,3} (?=\d{4}-|\d{9})", "", head.removesuffix(text)
+            r"^\d{1,3} (?=\d{4}-|\d{9}|\d\d/)", "", head.removesuffix(text)
         )  # a version with an older header
         for part in (found.sent.text if found.sent else "", found.host, found.app, found.process):
             head = head.replace(part or "", "", 1)
