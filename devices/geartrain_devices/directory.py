@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -24,8 +23,7 @@ from geartrain_devices.csv_replay import csv_reader
 from geartrain_devices.csv_rows import CsvOptions
 from geartrain_devices.file_replay import RecordedRow, RowReader, RowReport
 from geartrain_devices.json_fields import JsonFields
-from geartrain_devices.json_lines import JsonReader
-from geartrain_devices.json_values import ValueOptions
+from geartrain_devices.json_lines import JsonFileOptions, JsonReader
 from geartrain_devices.text_bytes import check_encoding
 from geartrain_devices.text_files import reason_of
 
@@ -84,7 +82,7 @@ class WatchedDirectory(Source[T]):
         return [split]
 
 
-class JsonLinesDirectory(ValueOptions, WatchedDirectory[T]):
+class JsonLinesDirectory(JsonFileOptions, WatchedDirectory[T]):
     """A directory of files of JSON lines.
 
     Args:
@@ -102,8 +100,6 @@ class JsonLinesDirectory(ValueOptions, WatchedDirectory[T]):
 
     pattern: str = "*.jsonl"
     time: str = "time"
-    fields: dict[str, str] = field(default_factory=dict)
-    encoding: str = ""
 
     def reader(self, step: str, out: type[T]) -> Callable[[str], RowReader]:
         """One file as lines."""

@@ -10,26 +10,36 @@ Files and source share one split, so that one watermark says which records are l
 from __future__ import annotations
 
 import math
+import re
 import time as clock
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from geartrain.declarations.options import Options
 from geartrain.errors import ConfigError, SourceError
 from geartrain.source import Batch, Source, Split
 from geartrain_devices.csv_replay import csv_reader
-from geartrain_devices.csv_rows import CsvOptions
+from geartrain_devices.csv_rows import TAB_WRITTEN, CsvOptions
 from geartrain_devices.file_replay import RecordedRow, ReplaySplit, RowReader
 from geartrain_devices.json_fields import JsonFields
-from geartrain_devices.json_lines import JsonLines, JsonReader
-from geartrain_devices.text_bytes import check_encoding
+from geartrain_devices.json_lines import JsonFileOptions, JsonReader
+from geartrain_devices.line_fields import LineFields, LineOptions
+from geartrain_devices.text_bytes import TextCoding, check_encoding
 
 T = TypeVar("T")
 
-CSV, JSON = "csv", "jsonl"
+CSV, JSON, LINES, PARQUET = "csv", "jsonl", "log", "parquet"
+_FORMS = {"tsv": CSV, "ndjson": JSON, "txt": LINES, **{form: form for form in (CSV, JSON, LINES, PARQUET)}}
+_OPTIONS: Mapping[str, type[Options]] = {CSV: CsvOptions, JSON: JsonFileOptions, LINES: LineOptions}
+_ROTATED = re.compile(r"(?<=\.log)[.-][0-9][0-9.-]*\Z")
+_PACKED = (".xz", ".bz2", ".zst", ".zip", ".7z", ".lz4", ".Z")
+_HEAD_LINES = 100
+"""Where so many lines are no records, none is expected to be one."""
 LIVE = 1 << 40
 """Positions and numbers from here on are those of the source itself; those below are of the files."""
 
@@ -39,11 +49,11 @@ class History(Source[T]):
 
     Args:
         original: the source that the flow declares.
-        files: paths of CSV files with a header, or of JSON lines, plain or gzip; all of one form.
+        files: paths of CSV files, of JSON lines or of lines of text, plain or gzip; all of one form, by name.
         time: the column, or the path in a document, of the event time.
         device: whose history it is; it stands in the names of splits.
         alone: nothing of `original` is read, and the source ends behind the last row.
-        options: how the files are written: those of `CsvOptions`, or of `JsonLines`.
+        options: how the files are written: those of `CsvOptions`, `JsonFileOptions` or `LineOptions`.
     """
 
     original: Any
@@ -114,6 +124,17 @@ class History(Source[T]):
             if isinstance(reader, JsonReader):
                 reader.check()
 
+    def read_options(self, where: str) -> dict[str, Any]:
+        """The options as data, those that a person wrote as texts by their annotations.
+
+        Raises `ConfigError`, which begins with `where`, for one that does not exist or fit.
+        """
+        found: dict[str, Any] = {}
+        for path in self.files:
+            written = _written(path, self.options, where)
+            found |= {name: getattr(written, name) for name in self.options}
+        return found
+
     def _past(self, device: str, step: str, out: type[T]) -> Split:
         """The rows of all files as one split."""
         name = self.device or device
@@ -123,28 +144,76 @@ class History(Source[T]):
         return ReplaySplit(f"source {step}", name, _Files(readers), math.inf, clock.monotonic)
 
     def _reader(self, path: str, step: str, out: type[T]) -> RowReader:
-        form, where = form_of(path), f"source {step}.history.options"
+        form, where = _form_to_read(path), f"source {step}.history.options"
+        others = [one for one in self.files if form_of(one) != form]
+        if others:
+            raise SourceError(
+                f"files {path} and {others[0]} are of two forms, and one history has one: write both alike"
+            )
         try:
+            written: Any = _written(path, self.options, where)
             if form == CSV:
-                written = CsvOptions().with_options(self.options, where)
                 written.check_csv(where)
                 return csv_reader(path, self.time, out, written)
-            if form == JSON:
-                lines: JsonLines[Any] = JsonLines(time=self.time).with_options(self.options, where)
-                check_encoding(where, lines.encoding)
-                fields = JsonFields(f"source {step}", out, lines.time, lines, lines.fields)
-                return JsonReader(path, fields, lines.encoding)
+            if form == LINES:
+                if not (written.pattern or written.json):
+                    raise SourceError(
+                        f"file {path} holds lines of text: set options = {{pattern = ...}} with a group for "
+                        "the time and each field, or json = true; or call it .csv where it is CSV"
+                    )
+                written = written.with_options({"time": self.time}, where)
+                return _LineReader(path, LineFields(where, out, written), written.encoding)
+            check_encoding(where, written.encoding)
+            fields = JsonFields(f"source {step}", out, self.time, written, written.fields)
+            return JsonReader(path, fields, written.encoding)
         except ConfigError as error:
             raise SourceError(str(error)) from None
-        raise SourceError(
-            f"file {path} is neither CSV nor JSON lines: call it .csv or .jsonl, or so with .gz behind it"
-        )
+
+
+class _LineReader(JsonReader, frozen=True):
+    """The lines of a log as rows."""
+
+    def check(self) -> None:
+        """Raise `SourceError` where the file cannot be read, or none of its first lines is a record."""
+        head = [row for row in islice(self.rows(), _HEAD_LINES) if row is not None]
+        if head and all(row.problem for row in head):
+            raise SourceError(f"no line of file {self.path} is a record: {head[0].problem}")
+
+    def _read(self, raw: bytes, coding: TextCoding) -> tuple[int | None, Any]:
+        found: tuple[int, Any] = self.fields.read(raw, coding)
+        return found
 
 
 def form_of(path: str) -> str:
-    """`csv` or `jsonl`, by the name of a file; "" for any other."""
-    plain = path.removesuffix(".gz")
-    return next((form for form in (CSV, JSON) if plain.endswith(f".{form}")), "")
+    """`csv`, `jsonl`, `log` or `parquet`, by the name of a file; "" for any other."""
+    plain = _ROTATED.sub("", Path(path.removesuffix(".gz")).name)
+    return _FORMS.get(Path(plain).suffix.removeprefix("."), "")
+
+
+def _form_to_read(path: str) -> str:
+    """The form of a file that can be read here; raises `SourceError` with what to do."""
+    form = form_of(path)
+    if form in _OPTIONS:
+        return form
+    if form == PARQUET:
+        raise SourceError(
+            f"file {path} is Parquet, which devices do not read: bring it in with gear backfill, or write "
+            "its rows as .csv or .jsonl"
+        )
+    if path.endswith(_PACKED):
+        raise SourceError(f"file {path} is packed in a form that is not read: pack it as .gz, or unpack it")
+    raise SourceError(
+        f"file {path} is of no form that is read: call it .csv or .tsv, .jsonl or .ndjson, or .log or .txt, "
+        "as what it is, or so with .gz behind it"
+    )
+
+
+def _written(path: str, options: Mapping[str, Any], where: str) -> Options:
+    """How a file is written: by options, and by its name; raises `ConfigError`."""
+    plain: Options = _OPTIONS.get(form_of(path), CsvOptions)()
+    if path.removesuffix(".gz").endswith(".tsv"):
+        plain = CsvOptions(delimiter=TAB_WRITTEN)
+    return plain.with_options(options, where)
 
 
 class _Files:

@@ -31,7 +31,19 @@ HEAD_DOCUMENTS = 100
 _NAMES_MAX = 20
 
 
-class JsonLines(ValueOptions, FileReplay[T]):
+class JsonFileOptions(ValueOptions):
+    """How files of JSON lines are written: the options of every source that reads them.
+
+    Args:
+        fields: paths by field, for those that are not found by their own name.
+        encoding: how the text is written where no byte-order mark says so; empty for UTF-8.
+    """
+
+    fields: dict[str, str] = field(default_factory=dict)
+    encoding: str = ""
+
+
+class JsonLines(JsonFileOptions, FileReplay[T]):
     """Records of type `T` from the lines of a file, one JSON document each; blank lines are passed over.
 
     How its times and numbers are written, the options of `ValueOptions` say.
@@ -49,8 +61,6 @@ class JsonLines(ValueOptions, FileReplay[T]):
     """
 
     time: str = "time"
-    fields: dict[str, str] = field(default_factory=dict)
-    encoding: str = ""
 
     def check_settings(self, step: str, out: type[T]) -> None:
         """As of a `Source`."""
@@ -73,7 +83,8 @@ class JsonReader(msgspec.Struct, frozen=True):
     """The lines of one file as rows."""
 
     path: str
-    fields: JsonFields
+    fields: Any
+    """A `JsonFields`, or what has its methods `columns` and `record`."""
     encoding: str = ""
 
     def check(self) -> None:
@@ -108,7 +119,7 @@ class JsonReader(msgspec.Struct, frozen=True):
     def _row(self, line: int, raw: bytes, coding: TextCoding) -> RecordedRow:
         code = NOT_A_RECORD
         try:
-            time_us, record = self.fields.read(coding.to_utf8(raw))
+            time_us, record = self._read(raw, coding)
             return RecordedRow(line, time_us, self.fields.columns(record))
         except ValueError as error:
             unreadable = _text_error(raw, coding)
@@ -118,6 +129,11 @@ class JsonReader(msgspec.Struct, frozen=True):
             problem = describe(error)
         where = f"{Path(self.path).name}, line {line}"
         return RecordedRow(line, None, [], f"{where}: {problem}", raw, code)
+
+    def _read(self, raw: bytes, coding: TextCoding) -> tuple[int | None, Any]:
+        """(event time, record) of a line; raises `ValueError`."""
+        found: tuple[int | None, Any] = self.fields.read(coding.to_utf8(raw))
+        return found
 
     def record(self, columns: list[object]) -> object:
         """The record of a row's columns."""

@@ -72,6 +72,14 @@ class LineFields:
             time_us, record = self._fields.pick(self._document(coding.decode(raw)))
         return now_us() if time_us is None else time_us, record
 
+    def columns(self, record: Any) -> list[Any]:
+        """A record as plain values, as `JsonFields.columns`."""
+        return self._fields.columns(record)
+
+    def record(self, columns: list[Any]) -> Any:
+        """The record of its columns."""
+        return self._fields.record(columns)
+
     def _document(self, text: str) -> dict[str, Any]:
         if self._pattern is None:
             return {"line": text}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+from base64 import b64decode, b64encode
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,8 @@ def test_it_says_the_way_and_sends_what_is_not_there(
     given = [*ARGUMENTS, "--file", str(file)]
     out, err = gear(capsys, *given, "--dry-run")
     assert out == "the first lines of each file fit; nothing was changed\n"
-    assert platform.asked[-1][3]["heads"] == [content.decode()]
+    assert platform.asked[-1][3]["heads"] == [b64encode(content).decode()]
+    assert "set" not in platform.asked[-1][3]
     assert "comes before the live records of d1, which has never had app heat" in err
     assert platform.histories[name] == content[:20]
     out, _ = gear(capsys, *given)
@@ -90,8 +92,9 @@ def test_a_dry_run_sends_whole_first_lines_within_a_bound(
     files[4].write_bytes(b"time,caf\xff\n")
     given = [part for file in files for part in ("--file", str(file))]
     out, _ = gear(capsys, *ARGUMENTS, *given, "--dry-run")
-    head = "time,sensor\n1,a\n2,b\n"
-    assert platform.asked[-1][3]["heads"] == [head, head, "", "", "time,caf\ufffd\n"]
+    head = b"time,sensor\n1,a\n2,b\n"
+    heads = [b64decode(one) for one in platform.asked[-1][3]["heads"]]
+    assert heads == [head, head, b"", b"", b"time,caf\xff\n"]
     assert out == f"nothing was changed; not looked into: {files[2]}, {files[3]}\n"
     files[1].write_bytes(b"no gzip at all")
     assert f"--file {files[1]} cannot be read" in gear(capsys, *ARGUMENTS, *given, "--dry-run", code=2)[1]
@@ -103,14 +106,33 @@ def test_a_dry_run_sends_whole_first_lines_within_a_bound(
     assert "nothing would be added" in gear(capsys, *ARGUMENTS, "--file", str(files[0]), "--dry-run")[0]
 
 
+def test_options_of_the_files_go_along_as_they_are_written(
+    platform: FakePlatform, capsys: Capture, tmp_path: Path
+) -> None:
+    add(platform)
+    file = tmp_path / "app.log-20240131.gz"
+    file.write_bytes(gzip.compress(b"1 a 2\n"))
+    given = [*ARGUMENTS, "--file", str(file), "--set", "pattern=(?P<a>.+)=(?P<b>.+)"]
+    gear(capsys, *given, "--set", "encoding=cp1252")
+    asked = platform.asked[-1][3]
+    assert asked["set"] == {"pattern": "(?P<a>.+)=(?P<b>.+)", "encoding": "cp1252"}
+    assert asked["files"] == [f"{hashlib.sha256(file.read_bytes()).hexdigest()}.log.gz"]
+    for wrong, said in (
+        ("delimiter", "--set delimiter: write OPTION=VALUE, such as decimal=,"),
+        ("readings.delimiter=;", "--set readings.delimiter=;: write OPTION=VALUE"),
+        ("pattern=x", "--set pattern=x: pattern is set twice; leave one out"),
+    ):
+        assert said in " ".join(gear(capsys, *given, "--set", wrong, code=2)[1].split())
+
+
 def test_files_that_cannot_be_are_refused_before_anything_is_asked(
     platform: FakePlatform, capsys: Capture, tmp_path: Path
 ) -> None:
     (tmp_path / "empty.csv").touch()
-    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "notes.dat").write_text("x")
     for name, said in (
         ("empty.csv", "is empty"),
-        ("notes.txt", "call it .csv"),
+        ("notes.dat", "call it .csv"),
         ("none.csv", "cannot be read"),
     ):
         assert said in gear(capsys, *ARGUMENTS, "--file", str(tmp_path / name), code=2)[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,11 @@ def flow_of(name, sink):
 flow, said = flow_of("heat", Table("readings")), flow_of("said", ConsoleSink("said"))
 """
 CSV = b"time,sensor,celsius\n2026-01-01T00:00:00Z,a,1.5\n"
+
+
+def encoded(*heads: str) -> list[str]:
+    """The first lines of files as REST has them."""
+    return [b64encode(head.encode()).decode() for head in heads]
 
 
 def named(content: bytes) -> str:
@@ -207,7 +213,7 @@ def test_a_parquet_file_that_is_none_is_refused_and_changes_nothing(world: World
     name = f"{hashlib.sha256(damaged).hexdigest()}.parquet"
     world.put(damaged, name)
     assert world.refusal(name).startswith("the file cannot be read as Parquet: ")
-    assert "CSV and other forms cannot be one history" in world.refusal(name, named(CSV))
+    assert "CSV, JSON and lines of text cannot be one history" in world.refusal(name, named(CSV))
     assert world.app().device_options == {}
 
 
@@ -263,6 +269,40 @@ def test_other_history_goes_into_a_run_of_its_own(world: World) -> None:
     assert mistyped.startswith("app heat takes nothing more. There is no device d2 here")
 
 
+OTHERWISE = "time;sensor;celsius\n2026-01-01T00:00:00Z;a;1,5\n".encode("utf-16")
+WRITTEN = {"delimiter": ";", "decimal": ",", "skip_lines": "0"}
+
+
+def test_options_say_how_the_files_are_written_in_both_ways(world: World) -> None:
+    name = named(OTHERWISE)
+    world.put(OTHERWISE, name)
+    assert world.refusal(name).endswith('set delimiter = ";"')
+    assert "there is no option 'delimeter'; options of CsvOptions: " in world.refusal(
+        name, set={"delimeter": ";"}
+    )
+    assert "history.options.skip_lines = 'no'" in world.refusal(name, set=WRITTEN | {"skip_lines": "no"})
+    heads = [b64encode(OTHERWISE[:50]).decode()]
+    assert world.backfill(name, dry_run=True, heads=heads, set=WRITTEN)[0] == 200
+    assert world.app().device_options == {}
+    assert world.backfill(name, set=WRITTEN)[1]["way"] == "before"
+    history = world.app().device_options["d1"]["readings"]["history"]
+    assert history["options"] == {"delimiter": ";", "decimal": ",", "skip_lines": 0}
+    assert world.backfill(name, set=WRITTEN)[1]["is_new"] is False
+    world.put(CSV, named(CSV))
+    assert world.refusal(named(CSV)).endswith(
+        "has other options (delimiter = ';', decimal = ',', skip_lines = 0) than these files (none): files "
+        "of one history are written alike"
+    )
+    world.store.devices.add("d2", {"kind": "room"}, local=True)
+    made = world.backfill(name, device="d2", set=WRITTEN)[1]
+    assert made["way"] == "apart"
+    options = world.app(made["app"]).options
+    assert options["readings"]["history"]["options"] == {"delimiter": ";", "decimal": ",", "skip_lines": 0}
+    assert "options" not in options["other"]["history"]
+    assert world.backfill(name, device="d2", set=WRITTEN)[1]["is_new"] is False
+    assert world.refusal(name, device="d2", set=WRITTEN | {"decimal": ";;"})
+
+
 def test_a_file_that_is_named_twice_is_read_once(world: World) -> None:
     name = named(CSV)
     world.put(CSV, name)
@@ -301,20 +341,20 @@ def test_what_cannot_be_is_one_sentence_and_changes_nothing(world: World) -> Non
 def test_a_dry_run_looks_into_the_first_lines_and_keeps_nothing(world: World) -> None:
     name, head = named(CSV), CSV.decode()
     for way in ("before", "apart"):
-        answer = world.backfill(name, dry_run=True, heads=[head])[1]
+        answer = world.backfill(name, dry_run=True, heads=encoded(head))[1]
         assert (answer["way"], answer["is_new"]) == (way, True)
-        wrong = world.refusal(name, dry_run=True, heads=[head.replace("celsius", "celcius")])
+        wrong = world.refusal(name, dry_run=True, heads=encoded(head.replace("celsius", "celcius")))
         assert f"{name.partition('.')[0]}.csv has no column 'celsius'" in wrong
-        assert "has no column 'at'" in world.refusal(name, dry_run=True, heads=[head], time="at")
+        assert "has no column 'at'" in world.refusal(name, dry_run=True, heads=encoded(head), time="at")
         zipped, lines = f"{name}.gz", name.replace(".csv", ".jsonl")
-        said = world.refusal(zipped, dry_run=True, heads=["time,sensor\n"], called=["my/2024.csv.gz"])
+        said = world.refusal(zipped, dry_run=True, heads=encoded("time,sensor\n"), called=["my/2024.csv.gz"])
         assert "file my/2024.csv.gz has no column" in said
-        said = world.refusal(lines, dry_run=True, heads=['{"time": 1, "sensor": "a"}\n'])
+        said = world.refusal(lines, dry_run=True, heads=encoded('{"time": 1, "sensor": "a"}\n'))
         assert "has no 'celsius', which a record needs" in said
-        assert world.backfill(name, named(CSV + CSV), dry_run=True, heads=["", head])[0] == 200
+        assert world.backfill(name, named(CSV + CSV), dry_run=True, heads=encoded("", head))[0] == 200
         if way == "before":
             world.store.devices.add("d1", {"kind": "room"}, local=True)
-    for more in ({"heads": [head]}, {"heads": [head, head], "dry_run": True}):
+    for more in ({"heads": encoded(head)}, {"heads": encoded(head, head), "dry_run": True}):
         assert "as many as there are files" in world.refusal(name, **more)
     assert world.app().device_options == {}
     assert [one.name for one in world.store.apps.page(10, "", "")[0]] == ["heat"]

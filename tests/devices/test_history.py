@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,6 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from geartrain import Flow, Record, Table
+from geartrain.declarations.options import Text
 from geartrain.errors import ConfigError, SourceError
 from geartrain.operators.source import SourceOperator
 from geartrain.planning import make_plan
@@ -108,6 +110,83 @@ def test_options_say_how_the_files_are_written(tmp_path: Path) -> None:
     assert (_rows(found)[0], found[0].times) == ((0, "K\u00f6ln", 1.0), [5_000])
 
 
+LOG = ["1970-01-01T00:00:02Z boiler at 61.5", "1970-01-01T00:00:01Z hall at 20"]
+OF_LOG = {"pattern": "(?P<at>[^ ]+) (?P<sensor>[^ ]+) at (?P<celsius>[0-9.]+)"}
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "time", "options"),
+    [
+        (
+            "a.tsv",
+            ["time\tsensor\tcelsius", *(line.replace(" ", "\t").replace("at\t", "") for line in LOG)],
+            "time",
+            {},
+        ),
+        ("app.log", LOG, "at", OF_LOG),
+        ("app.log.1", LOG, "at", OF_LOG),
+        ("app.log-20240131", LOG, "at", OF_LOG),
+        ("old.txt.gz", LOG, "at", OF_LOG),
+        (
+            "a.ndjson",
+            [
+                '{"time": 2, "sensor": "boiler", "celsius": 61.5}',
+                '{"time": 1, "sensor": "hall", "celsius": 20}',
+            ],
+            "time",
+            {},
+        ),
+        (
+            "a.log",
+            ['{"t": 2, "sensor": "boiler", "celsius": 61.5}', '{"t": 1, "sensor": "hall", "celsius": 20}'],
+            "t",
+            {"json": True},
+        ),
+    ],
+)
+def test_files_of_other_names_are_read_by_their_form(
+    tmp_path: Path, name: str, lines: list[str], time: str, options: dict[str, Any]
+) -> None:
+    content = "\n".join([*lines, ""]).encode()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    source = _operator(_Sensors(), files=[str(path)], time=time, options=options, alone=True).source
+    assert isinstance(source, History)
+    source.check_files("readings", Reading)
+    batches = _read(source.open("d1", "readings", Reading)[0], limit=5)
+    assert [row[1:] for row in _rows(batches)] == [("hall", 20.0), ("boiler", 61.5)]
+    assert batches[0].times == [1_000_000, 2_000_000]
+
+
+def test_a_log_of_which_no_line_is_a_record_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    path.write_text("INFO it began\n" * 200, encoding="utf-8")
+    source = _operator(_Sensors(), files=[str(path)], time="at", options=OF_LOG).source
+    assert isinstance(source, History)
+    with pytest.raises(
+        SourceError, match=r"no line of file .*app\.log is a record: app\.log, line 1: it does"
+    ):
+        source.check_files("readings", Reading)
+
+
+def test_texts_of_a_person_become_what_options_are(tmp_path: Path) -> None:
+    written = {
+        "delimiter": ";",
+        "skip_lines": "1",
+        "null_values": "NA,-",
+        "header": "false",
+        "names": "time,sensor",
+    }
+    history = {"files": ["a.csv"], "options": {name: Text(value) for name, value in written.items()}}
+    operator = SourceOperator(_Sensors()).with_options({"history": history}, "--set readings")
+    assert operator.history is not None
+    typed = {"delimiter": ";", "skip_lines": 1, "null_values": ["NA", "-"], "header": False}
+    assert operator.history.options == typed | {"names": ["time", "sensor"]}
+    history = {"files": ["a.csv"], "options": {"skip_lines": Text("one")}}
+    with pytest.raises(ConfigError, match=r"--set readings\.history\.options\.skip_lines = 'one'"):
+        SourceOperator(_Sensors()).with_options({"history": history}, "--set readings")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -186,10 +265,19 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--set readings\.history: object contains unknown field file"):
         _operator(_Sensors(), file="x.csv")
     for path, said in (
-        (_csv(tmp_path / "a.txt"), "is neither CSV nor JSON lines"),
+        (_csv(tmp_path / "a.txt"), "holds lines of text: set options = {pattern = "),
+        (_csv(tmp_path / "a.dat"), "is of no form that is read: call it .csv or .tsv"),
+        (_csv(tmp_path / "a.csv.zst"), "is packed in a form that is not read: pack it as .gz, or unpack it"),
+        (
+            _csv(tmp_path / "a.parquet"),
+            "is Parquet, which devices do not read: bring it in with gear backfill",
+        ),
         (_csv(tmp_path / "a.csv"), "has no column 'at'"),
         (str(tmp_path / "none.jsonl"), "none.jsonl cannot be read"),
     ):
         operator = _operator(_Sensors(), files=[path], time="at")
-        with pytest.raises(SourceError, match=said):
+        with pytest.raises(SourceError, match=re.escape(said)):
             _read(operator.source.open("d1", "readings", Reading)[0])
+    both = [_csv(tmp_path / "a.csv"), str(tmp_path / "b.jsonl")]
+    with pytest.raises(SourceError, match=r"a\.csv and .*b\.jsonl are of two forms"):
+        _operator(_Sensors(), files=both).source.open("d1", "readings", Reading)

@@ -82,6 +82,27 @@ def _write(path: Path, rows: list[Row]) -> str:
     return str(path)
 
 
+AS_WRITTEN = (
+    "--set",
+    "delimiter=;",
+    "--set",
+    "decimal=,",
+    "--set",
+    "encoding=utf-16",
+    "--set",
+    "skip_lines=1",
+)
+
+
+def _write_otherwise(path: Path, rows: list[Row]) -> str:
+    """As a spreadsheet of another country writes the rows: `AS_WRITTEN` reads them."""
+    with path.open("w", encoding="utf-16", newline="") as file:
+        file.write("of the plant\r\n")
+        written = [(time, sensor, str(celsius).replace(".", ",")) for time, sensor, celsius in rows]
+        csv.writer(file, delimiter=";").writerows([("time", "sensor", "celsius"), *written])
+    return str(path)
+
+
 def _steps(*parts: list[Row]) -> list[list[object]]:
     """What the flow makes of rows, each part in the order of its times."""
     last: dict[str, tuple[int, float]] = {}
@@ -127,9 +148,10 @@ def test_history_comes_before_live_records_or_into_a_run_apart(
     live, other, history = _rows(3, "ab", 3), _rows(3, "cd", 4), _rows(1, "cd", 5)
     files = [
         "--file",
-        _write(tmp_path / "old.csv", old),
+        _write_otherwise(tmp_path / "old.csv", old),
         "--file",
-        _write(tmp_path / "older.csv", [*older, ("x", "a", 1.0)]),
+        _write_otherwise(tmp_path / "older.csv", [*older, ("x", "a", 1.0)]),
+        *AS_WRITTEN,
     ]
     apart = ["--file", _write(tmp_path / "history.csv", [*history, ("never", "c", 1.0)])]
     past, distant = _rows(1, "ef", 6), _rows(3, "ef", 7)
@@ -160,7 +182,7 @@ def test_history_comes_before_live_records_or_into_a_run_apart(
         assert _table(client, "heat") == expected
         assert _table(client, run) == _steps(history)
         (letter,) = client.get("/apps/heat/tables/dead_letters")["rows"]
-        assert any("older.csv" in str(one) or "line 402" in str(one) for one in letter), letter
+        assert any("older.csv" in str(one) or "line 403" in str(one) for one in letter), letter
         again = _backfill(state, "d2", *apart)
         assert "nothing was added" in again
         assert f"1 row was no record: gear table {run} dead_letters" in again

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 import zlib
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +38,8 @@ HEAD_BYTES, HEADS_BYTES = 1 << 16, 1 << 19
 """Of the first lines of a file, and of all files together, that a dry run sends."""
 NAMED_MAX = 5
 _LETTERS = "dead_letters"
-_FORMS = (".csv", ".jsonl", ".csv.gz", ".jsonl.gz", ".parquet")
+_FORM = re.compile(r"\.(csv|tsv|jsonl|ndjson|log|txt)(?:(?<=log)[.-][0-9][0-9.-]*)?(\.gz)?\Z|\.(parquet)\Z")
+"""The endings of files that are history; a log may have been rotated: `app.log.1`, `app.log-20240131`."""
 
 
 class _Standing(msgspec.Struct):
@@ -54,14 +57,15 @@ class _Made(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class BackfillWishes:
-    """What the user asked for; time: the column of the event time; seconds: how long to wait for the end of
-    a run apart, None for not at all.
+    """What the user asked for; time: the column of the event time; written: options that say how the files
+    are written; seconds: how long to wait for the end of a run apart, None for not at all.
     """
 
     source: str
     device: str
     files: Sequence[Path]
     time: str
+    written: dict[str, str]
     dry_run: bool
     seconds: float | None
     as_json: bool
@@ -71,8 +75,10 @@ def backfill_app(platform: Platform, app: str, wishes: BackfillWishes) -> None:
     """Bring the files into the app; raises `GeartrainError`."""
     names = [_name(path) for path in wishes.files]
     path = f"/apps/{segment(app)}/backfill"
-    body = {"source": wishes.source, "device": wishes.device, "files": names, "time": wishes.time}
-    body["called"] = [str(one) for one in wishes.files]
+    body: dict[str, Any] = {"source": wishes.source, "device": wishes.device, "files": names}
+    body |= {"time": wishes.time, "called": [str(one) for one in wishes.files]}
+    if wishes.written:
+        body["set"] = wishes.written
     heads = _heads(wishes.files) if wishes.dry_run else []
     asked = platform.change("POST", path, {**body, "dry_run": True, "heads": heads}, LOOK_S)
     found = answer_as(_Made, asked)
@@ -149,8 +155,25 @@ def _looked(found: _Made, files: Sequence[Path], heads: Sequence[str]) -> str:
     return "the first lines of each file fit; nothing was changed"
 
 
+def parse_written(settings: Sequence[str]) -> dict[str, str]:
+    """Options of files by their names; raises `ConfigError` for another form or a doubled option.
+
+    >>> parse_written(["delimiter=;", "null_values=NA,-"])
+    {'delimiter': ';', 'null_values': 'NA,-'}
+    """
+    found: dict[str, str] = {}
+    for setting in settings:
+        option, equals, value = setting.partition("=")
+        if not (equals and option) or "." in option:
+            raise ConfigError(f"--set {setting}: write OPTION=VALUE, such as decimal=,")
+        if option in found:
+            raise ConfigError(f"--set {setting}: {option} is set twice; leave one out")
+        found[option] = value
+    return found
+
+
 def _heads(files: Sequence[Path]) -> list[str]:
-    """The first lines of each file, "" for one whose lines are too long, and for Parquet; raises
+    """The first lines of each file as base64, "" for one whose lines are too long, and for Parquet; raises
     `ConfigError`.
     """
     return [_head(path, min(HEAD_BYTES, HEADS_BYTES // len(files))) for path in files]
@@ -166,15 +189,16 @@ def _head(path: Path, size: int) -> str:
     except (OSError, EOFError, zlib.error) as error:  # gzip.BadGzipFile, too
         raise ConfigError(f"--file {path} cannot be read: {error}") from None
     whole = found if len(found) <= size else found[: found.rfind(b"\n") + 1]
-    return str(whole.decode("utf-8", errors="replace"))
+    return b64encode(whole).decode()
 
 
 def _name(path: Path) -> str:
     """The name of a file on the platform; raises `ConfigError`."""
-    form = next((form for form in _FORMS if path.name.endswith(form)), "")
-    if not form:
+    form = _FORM.search(path.name)
+    if form is None:
         raise ConfigError(
-            f"--file {path}: call it .csv, .jsonl or .parquet, as what it is, or .csv.gz or .jsonl.gz"
+            f"--file {path}: call it .csv, .tsv, .jsonl, .ndjson, .log, .txt or .parquet, as what it is; all "
+            "but the last may be packed, with .gz behind the name"
         )
     try:
         with path.open("rb") as file:
@@ -184,7 +208,7 @@ def _name(path: Path) -> str:
         raise ConfigError(f"--file {path} cannot be read: {error.strerror or error}") from None
     if not size:
         raise ConfigError(f"--file {path} is empty")
-    return digest + form
+    return f"{digest}.{form[1] or form[3]}{form[2] or ''}"
 
 
 def _send(platform: Platform, app: str, name: str, path: Path) -> None:

@@ -390,11 +390,17 @@ def backfill(
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="The device that they are of.")],
     files: Annotated[
         list[Path],
-        typer.Option("--file", metavar="FILE", help="CSV, JSON lines or Parquet; may be repeated."),
+        typer.Option(
+            "--file", metavar="FILE", help="CSV, JSON lines, lines of text or Parquet; may be repeated."
+        ),
     ],
     time: Annotated[
         str, typer.Option("--time", metavar="COLUMN", help="Where a row has its event time.")
     ] = "time",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="OPTION=VALUE", help="How the files are written; may be repeated."),
+    ] = None,
     dry_run: DryRun = False,
     wait: Wait = True,
     timeout: Timeout = "10m",
@@ -408,14 +414,18 @@ def backfill(
     history goes into a run of its own, which is an app of its own: live tables stay as they are. It says
     which of both it is. The same files add nothing, and after Ctrl-C the same command goes on.
 
+    --set takes the options of the sources that read such files, by their names. Such are delimiter, decimal,
+    encoding and time_format of CSV, fields of JSON lines, and pattern of lines of text.
+
     \b
     Examples:
       gear backfill heat --source readings --device room-7 --file 2024.csv --file 2025.csv.gz
-      gear backfill heat --source readings --device room-7 --file old.jsonl --time meta.at
+      gear backfill heat --source readings --device room-7 --file old.csv --time at --set "delimiter=;"
     """
-    from geartrain_client.cli.backfilling import BackfillWishes, backfill_app
+    from geartrain_client.cli.backfilling import BackfillWishes, backfill_app, parse_written
 
-    wishes = BackfillWishes(source, device, files, time, dry_run, seconds_of(wait, timeout), json)
+    written = parse_written(settings or [])
+    wishes = BackfillWishes(source, device, files, time, written, dry_run, seconds_of(wait, timeout), json)
     backfill_app(platform_at(url, state), app, wishes)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,6 +47,8 @@ PARQUET_S = 600.0
 """How long a Parquet file may take to be read."""
 _ANSWER_BYTES_MAX = 1 << 16
 _DIGEST_CHARS = 8
+_FORMS = {"tsv": "csv", "ndjson": "jsonl", "parquet": "jsonl", "txt": "log"}
+"""The endings of files that are read as those with another ending."""
 _PLACE = f"_history_{'0' * _DIGEST_CHARS}"
 
 
@@ -154,7 +156,7 @@ class Backfills:
             named = {one: head for one, head in zip(body.files, body.heads, strict=False) if head}
             paths = [Path(folder) / self._files.path(one).name.removesuffix(".gz") for one in named]
             for path, head in zip(paths, named.values(), strict=True):
-                path.write_text(head, encoding="utf-8", newline="")
+                path.write_bytes(head)
             yield [str(path) for path in paths]
 
     @contextmanager
@@ -178,12 +180,9 @@ class Backfills:
         """Give the device the files as an option of its source, after a look into them."""
         held = instance.device_options.get(body.device, {}).get(body.source, {}).get(HISTORY, {})
 
-        def with_files(files: Iterable[str]) -> Options:
-            every = list(dict.fromkeys((*held.get("files", ()), *files)))
-            return {body.source: {HISTORY: {"files": every, "time": body.time}}}
-
-        own = with_files(str(self._files.path(one)) for one in body.files)
-        is_new = own[body.source][HISTORY]["files"] != held.get("files", [])
+        written, new = body.set, [str(self._files.path(one)) for one in body.files]
+        files = list(dict.fromkeys((*held.get("files", ()), *new)))
+        is_new = files != held.get("files", [])
         if is_new and held and held["time"] != body.time:
             raise ConflictError(f"the history of {body.device} that is there has its times in {held['time']}")
         if not body.dry_run:
@@ -191,8 +190,17 @@ class Backfills:
         if to_read:
             outline = instance.outline
             code = self._updates.bundle_of(outline.document) if outline.bundled else ""
-            asked = (instance.flow, instance.cut, instance.options, {body.device: with_files(to_read)})
-            await self._updates.load(Check(*asked, bundle=code, without=outline.without))
+            looked = {body.source: {HISTORY: _history(list(to_read), body.time, written)}}
+            asked = (instance.flow, instance.cut, instance.options, {body.device: looked})
+            answer = await self._updates.load(Check(*asked, bundle=code, without=outline.without))
+            found = answer.device_options[body.device][body.source][HISTORY]
+            written = found.get("options", {})
+            if is_new and held and held.get("options", {}) != written:
+                raise ConflictError(
+                    f"the history of {body.device} that is there has other options ({_shown(held)}) than "
+                    f"these files ({_shown(found)}): files of one history are written alike"
+                )
+        own = {body.source: {HISTORY: _history(files, body.time, written)}}
         about = _said(instance, body, BEFORE, "", instance.name, is_new=is_new)
 
         def work(really: bool) -> dict[str, Any]:
@@ -242,8 +250,8 @@ class Backfills:
                 if one not in (ENABLED, HISTORY)
             }
             mine = list(files) if source.id == body.source else []
-            past = {"files": mine, "time": body.time, "device": body.device, "alone": True}
-            options[source.id] = given | {HISTORY: past}
+            past = _history(mine, body.time, body.set if mine else {})
+            options[source.id] = given | {HISTORY: past | {"device": body.device, "alone": True}}
         checked = await self._updates.load(Check(instance.flow, "cloud", options, without=held.without))
         outline = checked.outline
         if outline is None or outline.code != held.code:
@@ -298,10 +306,10 @@ def _check(instance: Instance, body: BackfillBody) -> None:
         )
     if sources[body.source].devices == IN_CLOUD or body.device == CLOUD_DEVICE:
         raise InvalidError(f"source: {body.source} is read in the cloud, and not on devices")
-    forms = {one.partition(".")[2].removesuffix(".gz").replace("parquet", "jsonl") for one in body.files}
-    if len(forms) > 1:
+    endings = {one.partition(".")[2].removesuffix(".gz") for one in body.files}
+    if len({_FORMS.get(ending, ending) for ending in endings}) > 1:
         raise InvalidError(
-            "files: CSV and other forms cannot be one history: bring them in one after the other"
+            "files: CSV, JSON and lines of text cannot be one history: bring them in one after the other"
         )
     if body.called and len(body.called) != len(body.files):
         raise InvalidError("called: name as many files as there are in files, or none")
@@ -309,9 +317,19 @@ def _check(instance: Instance, body: BackfillBody) -> None:
         raise InvalidError("heads: a dry run takes the first lines of each file, as many as there are files")
 
 
+def _history(files: list[str], time: str, written: dict[str, Any]) -> dict[str, Any]:
+    """A history as data; written: the options that say how its files are written."""
+    return {"files": files, "time": time} | ({"options": written} if written else {})
+
+
+def _shown(history: dict[str, Any]) -> str:
+    return ", ".join(f"{one} = {value!r}" for one, value in history.get("options", {}).items()) or "none"
+
+
 def _name(instance: Instance, body: BackfillBody) -> str:
     """The name of the run: the same for the same files of the same device."""
-    said = "\n".join([instance.instance, body.source, body.device, body.time, *body.files])
+    written = [msgspec.json.encode(body.set, order="sorted").decode()] if body.set else []
+    said = "\n".join([instance.instance, body.source, body.device, body.time, *body.files, *written])
     digest = hashlib.sha256(said.encode()).hexdigest()[:_DIGEST_CHARS]
     return f"{instance.name[: APP_CHARS_MAX - len(_PLACE)]}_history_{digest}"
 

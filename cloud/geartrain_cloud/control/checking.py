@@ -23,7 +23,7 @@ from geartrain.flow.flow import Flow
 from geartrain.flow.loading import NoModuleError, load_flow
 from geartrain.graph.graph import Graph, Step, is_of_system
 from geartrain.graph.without import without
-from geartrain.operators.source import SourceOperator, check_sources
+from geartrain.operators.source import HISTORY, SourceOperator, check_sources
 from geartrain.operators.windowed import pinned
 from geartrain.planning import Plan
 from geartrain.planning.cuts import Cut, choose_cut
@@ -521,9 +521,16 @@ def _joins(plan: Plan, source: Step, on_devices: frozenset[str]) -> bool:
 
 def _of_person(options: Options) -> Options:
     return {
-        step: {name: Text(value) if isinstance(value, str) else value for name, value in values.items()}
+        step: {name: _text_of_person(name, value) for name, value in values.items()}
         for step, values in options.items()
     }
+
+
+def _text_of_person(name: str, value: Any) -> Any:
+    """A text as a person writes it, those among the options of a history, too."""
+    if name == HISTORY and isinstance(value, dict) and isinstance(value.get("options"), dict):
+        return value | {"options": {one: _text_of_person(one, its) for one, its in value["options"].items()}}
+    return Text(value) if isinstance(value, str) else value
 
 
 def _as_data(graph: Graph, options: Options) -> Options:

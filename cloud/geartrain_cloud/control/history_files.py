@@ -44,8 +44,8 @@ class HistoryFiles:
         """Where a whole file of this name is as it came, or would be; raises as `path`."""
         if not FILE_NAME.fullmatch(name):
             raise InvalidError(
-                "a history is named by the SHA-256 of its file, and .csv, .jsonl or .parquet, or .gz behind "
-                "one of the first two"
+                "a history is named by the SHA-256 of its file, and .parquet, or one of .csv, .tsv, .jsonl, "
+                ".ndjson, .log and .txt, which .gz may follow"
             )
         return self._folder / name
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from geartrain.operators.source import HISTORY
 
-FILE_NAME = re.compile(r"[0-9a-f]{64}\.((csv|jsonl)(\.gz)?|parquet)")
+FILE_NAME = re.compile(r"[0-9a-f]{64}\.((csv|tsv|jsonl|ndjson|log|txt)(\.gz)?|parquet)")
 """What a file of history is called once it is the platform's: by its digest."""
 _COLUMNS = {
     "instances": ("options", "device_options"),

@@ -128,16 +128,19 @@ class MoveBody(_Body, frozen=True):
 
 class BackfillBody(_Body, frozen=True):
     """History of a device for a source of an app: files that have come, by their names, and the column of
-    the event time. heads: with `dry_run`, the first lines of each file, in plain text, "" for one that is not
-    to be looked into; none for none. called: what a refusal is to call each file; none for their names.
+    the event time. set: options of the sources that read such files, which say how these are written; a text
+    is converted by the option's annotation. heads: with `dry_run`, the first bytes of each file, unpacked,
+    as base64, "" for one that is not to be looked into; none for none. called: what a refusal is to call each
+    file; none for their names.
     """
 
     source: str
     device: str
     files: Annotated[list[str], msgspec.Meta(min_length=1, max_length=HISTORY_FILES_MAX)]
     time: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] = "time"
+    set: dict[str, Any] = {}
     dry_run: bool = False
-    heads: Annotated[list[str], msgspec.Meta(max_length=HISTORY_FILES_MAX)] = []
+    heads: Annotated[list[bytes], msgspec.Meta(max_length=HISTORY_FILES_MAX)] = []
     called: Annotated[
         list[Annotated[str, msgspec.Meta(min_length=1, max_length=4_096)]],
         msgspec.Meta(max_length=HISTORY_FILES_MAX),

@@ -161,7 +161,10 @@ def _with_history(operator: SourceOperator, history: HistoryFiles, where: str) -
         raise ConfigError(
             f"{where}.{HISTORY}: a source with a secret ({hidden[0]}) can have no history before it"
         )
-    source: Source[Any] = first(original=operator.source, **msgspec.structs.asdict(history))
+    source: Any = first(original=operator.source, **msgspec.structs.asdict(history))
+    if any(isinstance(value, Text) for value in history.options.values()):
+        history = replace(history, options=source.read_options(f"{where}.{HISTORY}.options"))
+        source = first(original=operator.source, **msgspec.structs.asdict(history))
     devices = IN_CLOUD if history.alone else operator.devices
     return replace(operator, source=source, history=history, devices=devices)
 
