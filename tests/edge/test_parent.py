@@ -144,7 +144,9 @@ def test_a_signal_ends_the_agents_and_the_next_parent_needs_no_platform(
         _, said = await asyncio.to_thread(parent.communicate, timeout=WAIT_S)
         assert (parent.returncode, "Traceback" in said) == (code, False), said
         status = device.status("stocks.1")
-        assert (status["state"], is_alive(status["pid"])) == ("stopped", False)
+        log = (device.state / "stocks.1" / "agent.log").read_text()
+        how = f"the parent:\n{said}\nthe agent, asked to end:\n{log}\nits status: {status}"
+        assert (status["state"], is_alive(status["pid"])) == ("stopped", False), how
 
     device.run(story)
     device.start()  # nobody is there to tell it

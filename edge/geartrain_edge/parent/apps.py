@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Protocol
 
 import msgspec
@@ -293,7 +294,7 @@ class Apps:
         fault, began_s = "", self._clock.monotonic_s()
         try:
             await self._watch.starting(app)
-            process = await self._starter.start(app)
+            process = await self._start(app)
         except (ConfigError, DiskError, StartError) as error:
             self._watch.gone(app)
             is_over = isinstance(error, ConfigError)
@@ -328,7 +329,7 @@ class Apps:
                 await self._look(app.instance, process)
             if fault:
                 process.kill()  # what hangs hears no signal, and a commit is whole or not at all
-                await self._stop(process)
+                await self._stop(app, process)
             return await self._judge(app, process, code, fault)
         except DiskError as error:
             self._say(app, AppState.STARTING, str(error))
@@ -336,9 +337,32 @@ class Apps:
         finally:
             self._meters.pop(app.instance, None)
             try:
-                await self._stop(process)
+                await self._stop(app, process)
             finally:
                 self._watch.gone(app)
+
+    async def _start(self, app: App) -> Process:
+        """Start the process of an app. If this is cancelled, the process is started all the same and then
+        asked to end: a process that the parent's end kills cannot say how it stands.
+        """
+        starting = asyncio.ensure_future(self._starter.start(app))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await self._end_start(app, starting)
+            raise
+
+    async def _end_start(self, app: App, starting: asyncio.Future[Process]) -> None:
+        """End a process that is being started, once it is there; after `stop_s` give it up."""
+        until_s = self._clock.monotonic_s() + self._policy.stop_s
+        while not starting.done():
+            left_s = until_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                starting.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([starting], timeout=left_s if left_s > 0 else None)
+        if not starting.cancelled() and starting.exception() is None:
+            await self._stop(app, starting.result())
 
     def _note_lacks(self, app: App, process: Process) -> None:
         if (lacks := process.lacks()) is not None:
@@ -373,14 +397,19 @@ class Apps:
         self._say(app, AppState.STARTING, why)
         return False
 
-    async def _stop(self, process: Process) -> None:
+    async def _stop(self, app: App, process: Process) -> None:
         """Have a process end, whoever asks: it is gone when this returns, however often it is cancelled."""
         cancelled: asyncio.CancelledError | None = None
         asked_s = self._clock.monotonic_s()
         if process.ended() is None:
             process.terminate()
+        is_late = False
         while process.ended() is None:
             if self._clock.monotonic_s() - asked_s >= self._policy.stop_s:
+                if not is_late:
+                    is_late = True
+                    stop_s = self._policy.stop_s
+                    _LOG.warning("app %s has not ended within %g s and is killed", app.instance, stop_s)
                 self.counters["processes_killed"] += 1
                 process.kill()
             try:

@@ -173,7 +173,7 @@ def _not_listened_again(patches: Patches) -> None:
 
 def _process_not_awaited(patches: Patches) -> None:
     def make(right: Any) -> Any:
-        async def stop(apps: Apps, process: Any) -> None:
+        async def stop(apps: Apps, app: Any, process: Any) -> None:
             if process.ended() is None:
                 process.terminate()
 
