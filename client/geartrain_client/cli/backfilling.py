@@ -187,7 +187,9 @@ def _head(path: Path, size: int) -> str:
         with opened(path, "rb") as file:
             found = file.read(size + 1)
     except (OSError, EOFError, zlib.error) as error:  # gzip.BadGzipFile, too
-        raise ConfigError(f"--file {path} cannot be read: {error}") from None
+        why = "it is not whole, or not compressed by gzip: copy the file again, or take .gz off its name"
+        why = error.strerror if isinstance(error, OSError) and error.strerror else why
+        raise ConfigError(f"--file {path} cannot be read: {why}") from None
     whole = found if len(found) <= size else found[: found.rfind(b"\n") + 1]
     return b64encode(whole).decode()
 

@@ -84,8 +84,15 @@ def _read(path: Path) -> CryptoSigner:
     check_private("the key", path)
     try:
         key = load_pem_private_key(path.read_bytes(), None)
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"the key {path} cannot be read: {error}") from None
+    except OSError as error:
+        raise ConfigError(
+            f"the key {path} cannot be read: {error.strerror or 'no reason is given'}"
+        ) from None
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise ConfigError(
+            f"the key {path} cannot be read: it is no private key in PEM without a password: bring it back "
+            "from a copy, or make one by gear key new"
+        ) from None
     if not isinstance(key, Ed25519PrivateKey):
         raise ConfigError(f"the key {path} is not one of Ed25519: gear key new makes such keys")
     return CryptoSigner(key)

@@ -154,7 +154,7 @@ def _read(file: Path) -> dict[str, FleetDevice]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{where} is not UTF-8 at byte {error.start}") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{where} is no TOML: {error}") from None
+        raise ConfigError(f"{where} is no TOML: correct what stands there ({error})") from None
     fleet = {}
     for name, value in document.items():
         _check_name(name, where)

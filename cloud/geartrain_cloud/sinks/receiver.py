@@ -112,7 +112,10 @@ def _in_file(where: str, name: str) -> Iterator[tuple[str, str]]:
     try:
         lines = Path(name).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{where}: headers_file {name} cannot be read: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(
+            f"{where}: headers_file {name} cannot be read ({why}): correct its name, or who may read it"
+        ) from None
     for number, line in enumerate(lines, 1):
         if line.strip() and not line.lstrip().startswith("#"):
             header, colon, value = line.partition(":")

@@ -24,8 +24,11 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not a TOML file: {error}") from None
+    except UnicodeDecodeError as error:
+        at = f"its byte {error.start + 1} is not UTF-8"
+        raise ConfigError(f"{path} is not a TOML file: {at}: save the file as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not a TOML file: correct what stands there ({error})") from None
 
 
 def read_as(path: str | Path, kind: type[S]) -> S:
