@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pwd
 import tempfile
 from pathlib import Path
@@ -122,3 +123,19 @@ def test_doctor_says_where_no_state_can_be_kept(tmp_path: Path, monkeypatch: pyt
     state = next(check for check in run_checks(tmp_path) if check.name == "state")
     assert not state.ok
     assert state.found.startswith(f"{tmp_path} cannot be written, where the platform's state would lie: set ")
+
+
+def test_a_folder_from_which_no_library_may_be_loaded_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mounted = os.statvfs(tmp_path)
+    parts = [*mounted[:8], mounted.f_flag | os.ST_NOEXEC, *mounted[9:]]
+    monkeypatch.setattr("os.statvfs", lambda path: os.statvfs_result(parts))
+    assert main(["up", "--state", str(tmp_path / "state")]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.endswith(
+        "which is mounted with noexec: set TMPDIR to a folder that is not, or mount it with exec"
+    )
+    check = next(one for one in run_checks(tmp_path) if one.name == "temp")
+    assert (check.ok, "noexec" in check.found) == (False, True)
+    assert not (tmp_path / "state" / "logs").exists()

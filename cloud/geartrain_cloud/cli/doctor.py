@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 
-from geartrain.adapters.temporary import temporary_folder
+from geartrain.adapters.temporary import loading_folder
 from geartrain.errors import GeartrainError
 from geartrain_client.terminal.screen import print_json, results, table_of
 from geartrain_cloud.broker import find_mosquitto, free_port
@@ -64,7 +64,7 @@ def run_checks(folder: Path | None) -> list[Check]:
     """
     found = [_python(), _packages(), _bytecode(), _java(), _broker(), _ports(), _state()]
     try:
-        temporary = temporary_folder()
+        temporary = loading_folder()
     except GeartrainError as error:
         found.append(Check("temp", False, str(error)))
     else:

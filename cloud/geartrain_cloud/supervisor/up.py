@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from geartrain.adapters.service_notes import ServiceNotes
-from geartrain.adapters.temporary import temporary_folder
+from geartrain.adapters.temporary import loading_folder
 from geartrain.adapters.tls import BrokerTable, parse_broker
 from geartrain.errors import ConfigError
 from geartrain_client.errors import StoppedError
@@ -47,11 +47,11 @@ def bring_up(
     beside: what else runs so long. Raises what `work` raises, and `StoppedError` when a
     signal came before it was done. Raises `StateError` when another platform runs in the folder, and
     `ConfigError` or `BrokerError` when there is no broker. Raises `PortError` for a port of the configuration
-    that cannot be had, and `MistakeError` for a user as whom Spark cannot start, and where no temporary file
-    can be written.
+    that cannot be had. Raises `MistakeError` for a user as whom Spark cannot start, and where no temporary
+    file can be written, or no library loaded from it.
     """
     check_system_user()
-    temporary_folder()
+    loading_folder()
     notes = ServiceNotes()
     with FolderLock(config.state), Supervisor(config.state, grace_s=GRACE_S) as supervisor:
         check_ports(config)
