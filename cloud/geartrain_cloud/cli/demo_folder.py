@@ -99,10 +99,9 @@ class StateFolder:
         Raises `StateError` when another program has it, or it holds something else, and `MistakeError` where
         no temporary file can be written.
         """
-        temporary_folder()  # Spark needs one, wherever the state lies
         try:
             if path is None:
-                path = Path(tempfile.mkdtemp(prefix=prefix))
+                path = Path(tempfile.mkdtemp(prefix=prefix, dir=temporary_folder()))
         except OSError as error:
             raise StateError(f"no state folder can be made: {error.strerror or error}") from None
         self.path = path.absolute()
