@@ -18,9 +18,9 @@ from geartrain.adapters.mqtt import AiomqttNet, MqttConnection
 from geartrain.wire.codec import decode_control
 from geartrain.wire.envelope import Ack
 from geartrain.wire.topics import ack_topic
-from geartrain_cloud.broker import choose_broker, wait_until_ready
 from geartrain_cloud.log.reader import LogReader
 from tests.cloud.fleet import FLOW, TestDevice, prices
+from tests.running_broker import running_broker
 from tests.waiting import WAIT_S
 
 CONFIG = """
@@ -37,14 +37,8 @@ quotes = "all"
 
 @pytest.fixture
 def broker_port(tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]) -> Iterator[int]:
-    broker = choose_broker(broker_kind, tmp_path / "broker")
-    process = subprocess.Popen(broker.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_until_ready(broker.host, broker.port, timeout_s=WAIT_S)
+    with running_broker(tmp_path / "broker", broker_kind) as broker:
         yield broker.port
-    finally:
-        process.kill()
-        process.wait()
 
 
 @contextmanager

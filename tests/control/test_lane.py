@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +17,6 @@ from geartrain.control.receiver import ReceiverPolicy
 from geartrain.control.sender import SenderPolicy
 from geartrain.control.states import App, AppReport, AppState, RunningProgram, State, Wanted
 from geartrain.errors import DiskError
-from geartrain_cloud.broker import choose_broker, wait_until_ready
 from geartrain_cloud.control.lane import ControlLane, LaneSettings
 from geartrain_cloud.control.lane_store import StoreOfLane, accept
 from geartrain_cloud.control_store.errors import ConflictError
@@ -26,6 +24,7 @@ from geartrain_cloud.control_store.model import Channel, Mode, Outline, SourceOu
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_edge.parent.kept_file import KeptFile
 from geartrain_edge.parent.lane import DeviceLane
+from tests.running_broker import running_broker
 from tests.waiting import WAIT_S
 
 OUTLINE = Outline("heat", [Channel("readings", ["readings"])], [SourceOutline("readings", True)], "ab" * 32)
@@ -108,14 +107,8 @@ def heat(name: str = "heat", selector: str = "all") -> Submission:
 
 @pytest.fixture(params=[pytest.param("mosquitto", marks=pytest.mark.mosquitto), "amqtt"])
 def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
-    broker = choose_broker(request.param, tmp_path)
-    process = subprocess.Popen(broker.command)
-    try:
-        wait_until_ready(broker.host, broker.port, timeout_s=WAIT_S)
+    with running_broker(tmp_path, request.param) as broker:
         yield Fleet(tmp_path, broker.host, broker.port)
-    finally:
-        process.terminate()
-        process.wait(timeout=WAIT_S)
 
 
 def is_applied(store: ControlStore, device: str) -> bool:

@@ -10,7 +10,6 @@ import asyncio
 import json
 import math
 import struct
-import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -26,12 +25,11 @@ import pytest
 from geartrain import Digits, Record
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.source import Batch
-from geartrain_cloud.broker.choice import choose_broker
-from geartrain_cloud.broker.ready import wait_until_ready
 from geartrain_devices.http_poll import HttpPoll
 from geartrain_devices.kafka_topic import KafkaTopic
 from geartrain_devices.mqtt_topic import MqttTopic
 from tests.devices.test_kafka_topic import Cluster
+from tests.running_broker import running_broker
 from tests.sinks.test_any_values import a_price, a_real, a_text, a_time, a_whole
 from tests.waiting import WAIT_S
 
@@ -233,14 +231,8 @@ async def read(split: Any, rows: int) -> Batch:
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """Of a broker for all tests here: mosquitto where the machine has it."""
-    choice = choose_broker("auto", tmp_path_factory.mktemp("broker"))
-    process = subprocess.Popen(choice.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_until_ready(choice.host, choice.port, timeout_s=WAIT_S)
-        yield choice.port
-    finally:
-        process.kill()
-        process.wait()
+    with running_broker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker.port
 
 
 async def is_subscribed(split: Any) -> None:

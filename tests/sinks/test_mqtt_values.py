@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +14,9 @@ import pytest
 
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.sinks import MqttSink
-from geartrain_cloud.broker.choice import choose_broker
-from geartrain_cloud.broker.ready import wait_until_ready
 from geartrain_cloud.sinks.mqtt import TOPIC_BYTES_MAX
 from geartrain_cloud.sinks.tables import rows
+from tests.running_broker import running_broker
 from tests.sinks.test_any_values import Every, a_record, fields, in_json, same
 from tests.sinks.test_stores import Pair, columns, tables_of
 from tests.waiting import WAIT_S
@@ -42,14 +40,8 @@ def level_of(text: str) -> str:
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """Of a broker for all tests here: mosquitto where the machine has it."""
-    choice = choose_broker("auto", tmp_path_factory.mktemp("broker"))
-    process = subprocess.Popen(choice.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_until_ready(choice.host, choice.port, timeout_s=WAIT_S)
-        yield choice.port
-    finally:
-        process.kill()
-        process.wait()
+    with running_broker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker.port
 
 
 def heard(port: int, folder: Path, sink: MqttSink, kind: Any, records: list[Any]) -> list[tuple[str, Any]]:

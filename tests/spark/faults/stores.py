@@ -155,7 +155,7 @@ def each_store_fails(stores: Stores) -> list[float]:
         "no space left": stores.row_refused_by_the_file,
         "the answer was lost": lambda: lost_after(SqliteTables),
         "is not currently accepting connections": stores.closed_database,
-        "the database refused: no space left": stores.row_refused_by_the_database,
+        r"the database refuses a statement \(no space left": stores.row_refused_by_the_database,
         "the answer was lost ": lambda: lost_after(PostgresTables),
     }
     for said, fault in faults.items():
