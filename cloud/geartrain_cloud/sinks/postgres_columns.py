@@ -61,6 +61,8 @@ KEY_BYTES_MAX = 2_600
 """Of one row. An entry of an index of PostgreSQL has 2,704 bytes, with what it needs beside the values."""
 _PART_BYTES = 16
 """What a value without a length of its own takes in an index, or a part of a nested one, at the most."""
+_HAVE_LENGTHS = (FieldType.STR, FieldType.BYTES)
+"""Columns whose values may be long; a key of all others, 32 at the most, always fits."""
 
 
 def not_kept(layout: Layout, rows: ColumnBatch) -> Mapping[int, Refusal]:
@@ -70,12 +72,15 @@ def not_kept(layout: Layout, rows: ColumnBatch) -> Mapping[int, Refusal]:
 
 def _keys_too_long(layout: Layout, rows: ColumnBatch) -> Mapping[int, Refusal]:
     key = layout.table.key
-    sizes = [0] * len(rows)
-    for field, column in zip(layout.schema.fields, rows.fields, strict=True):
-        if field.name in key:
-            read = value_reader(field) if field.logical.startswith("nested(") else None
-            for row, value in enumerate(column):
-                sizes[row] += _index_bytes(value if read is None else read(value))
+    columns = zip(layout.schema.fields, rows.fields, strict=True)
+    long = [(field, column) for field, column in columns if field.name in key and field.type in _HAVE_LENGTHS]
+    if not long:
+        return {}
+    sizes = [_PART_BYTES * (len(key) - len(long))] * len(rows)
+    for field, column in long:
+        read = value_reader(field) if field.logical.startswith("nested(") else None
+        for row, value in enumerate(column):
+            sizes[row] += _index_bytes(value if read is None else read(value))
     return {
         row: Refusal(
             Code.TOO_LARGE,

@@ -84,10 +84,11 @@ class Readings(Source[Reading]):
 
     def open(self, device: str, step: str, out: type[Reading]) -> Sequence[Split]:
         """One split of a device that has rows."""
-        if device not in self.records:
-            return []
+        return [self._split(device, step)] if device in self.records else []
+
+    def _split(self, device: str, step: str) -> Split:
         rows = rows_of(self.seed, device, self.records[device])
-        return [_Recorded(device, step, rows, self.pause_s_max)]
+        return _Recorded(device, step, rows, self.pause_s_max)
 
 
 def rows_of(seed: int, device: str, records: int) -> list[tuple[int, Reading | None]]:
@@ -113,12 +114,8 @@ def _poll(rows: list[tuple[int, Reading | None]], start: int, end: int) -> Read:
 class Doors(Readings):
     """A further source of so many rows by device, none of them bad."""
 
-    def open(self, device: str, step: str, out: type[Reading]) -> Sequence[Split]:
-        """One split of a device that has rows."""
-        if device not in self.records:
-            return []
-        rows: list[tuple[int, Reading | None]] = list(doors_of(self, device))
-        return [_Recorded(device, step, rows, self.pause_s_max)]
+    def _split(self, device: str, step: str) -> Split:
+        return _Recorded(device, step, list(doors_of(self, device)), self.pause_s_max)
 
 
 def doors_of(source: Doors, device: str) -> list[tuple[int, Reading]]:
@@ -151,12 +148,9 @@ class _Recorded:
 class NotedReadings(Readings):
     """A source whose splits note where they have read to, and miss a note that is not as their position."""
 
-    def open(self, device: str, step: str, out: type[Reading]) -> Sequence[Split]:
-        """One split of a device that has rows."""
-        if device not in self.records:
-            return []
+    def _split(self, device: str, step: str) -> Split:
         rows = rows_of(self.seed, device, self.records[device])
-        return [_Noting(device, step, rows, self.pause_s_max)]
+        return _Noting(device, step, rows, self.pause_s_max)
 
 
 class _Noting(_Recorded):
