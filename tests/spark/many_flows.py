@@ -4,6 +4,7 @@ split named for its flow.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from geartrain.graph.graph import Graph
+from geartrain.operators.sink import SinkOperator
 from geartrain.operators.source import SourceOperator
 from geartrain.planning import Cut, Plan, legal_cuts, make_plan
 from geartrain.planning.mixed import make_mixed_plan
@@ -81,7 +83,7 @@ def many(cases: Sequence[Case]) -> Many:
 
 
 def side_by_side(flows: Iterable[tuple[Graph, World]]) -> tuple[Graph, World]:
-    """Flows and their worlds as one flow in one world."""
+    """Flows and their worlds as one flow in one world, with tables that are named for their flow, too."""
     steps = []
     devices: dict[str, dict[str, Mapping[str, Sequence[Any]]]] = {}
     bounds: dict[str, int] = {}
@@ -89,7 +91,11 @@ def side_by_side(flows: Iterable[tuple[Graph, World]]) -> tuple[Graph, World]:
         prefix = prefix_of(number)
         for step in graph.steps:
             inputs = tuple(replace(i, step=prefix + i.step) for i in step.inputs)
-            steps.append(replace(step, id=prefix + step.id, inputs=inputs))
+            operator = step.operator
+            if isinstance(operator, SinkOperator):
+                table = dataclasses.replace(operator.table, name=prefix + operator.table.name)
+                operator = replace(operator, table=table)
+            steps.append(replace(step, id=prefix + step.id, inputs=inputs, operator=operator))
         bounds |= {prefix + source: bound for source, bound in world.bounds_us.items()}
         for device, sources in world.devices.items():
             mine = devices.setdefault(device, {})
