@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import json
 import sys
 import time
@@ -15,22 +16,25 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 
 from geartrain.printable import printable
 from geartrain_edge.agent.process import GARBAGE_THRESHOLD
 from geartrain_simulation.campaign.campaign import Report, run_seeds
+from geartrain_simulation.campaign.planting import BrokenRunError, Kill, first_kill
 from geartrain_simulation.campaign.regressions import Case, drawn, keep, load, shrunk
 from geartrain_simulation.campaign.runs import USUAL, WORLDS, Key, Result, current_key, run_seed
 from geartrain_simulation.machine.trace import LINES_KEPT
-from geartrain_simulation.mutants import MUTANTS, BrokenRunError, Kill, first_kill
 
 GOOD, BROKEN, WRONG = 0, 1, 2
 SEED_MAX = 2**63 - 1
 SHRUNK_MAX = 3
 """Of the broken seeds so many are shrunk: the others mostly have the same cause."""
 REGRESSIONS = Path("tests/simulation/regressions.json")
+MUTANTS = "tests.mutants"
+"""The module of the planted faults, which stand in the source tree and are not installed."""
 
 EXAMPLES = """examples:
   gear-sim --seeds 1000                 a thousand worlds on all cores
@@ -39,6 +43,7 @@ EXAMPLES = """examples:
   gear-sim --world roster --seeds 100   worlds in which apps and devices come and go
   gear-sim --world lane --seed 7        one of desired state on its way to devices
   gear-sim --mutants                    whether planted faults are found, and by which seed
+  gear-sim --mutants crossing           those with this word in their names
   gear-sim --regressions                what was found once, run again
 
 A run depends on its seed, the commit and the minor version of Python, and on nothing else: the same three
@@ -68,8 +73,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.mutants:
-        return _mutants(as_json=options.json)
+    if options.mutants is not None:
+        return _mutants(options.mutants, as_json=options.json)
     if options.regressions:
         return _regressions(options.keep, as_json=options.json)
     if options.seed is not None:
@@ -90,7 +95,11 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--seeds", type=_count, metavar="N", help="run N seeds")
     what.add_argument("--seed", type=_seed, metavar="N", help="run one seed, and say what it was like")
     what.add_argument(
-        "--mutants", action="store_true", help="plant each fault, and name the seed that finds it"
+        "--mutants",
+        nargs="?",
+        const="",
+        metavar="WORD",
+        help="plant each fault (with this word in its name), and name the seed that finds it; in a checkout",
     )
     what.add_argument("--regressions", action="store_true", help="run all cases of the regression file")
     parser.add_argument(
@@ -226,10 +235,20 @@ def _print_result(result: Result) -> None:
 # Planted faults, and what was found
 
 
-def _mutants(*, as_json: bool) -> int:
+def _mutants(word: str, *, as_json: bool) -> int:
+    if (planted := _planted()) is None:
+        sys.stderr.write(
+            "gear-sim: planted faults are not installed: they stand in tests/mutants of Geartrain's source "
+            "code, and gear-sim --mutants of a checkout's own .venv plants them\n"
+        )
+        return WRONG
+    names = [name for name in planted.MUTANTS if word in name]
+    if not names:
+        sys.stderr.write(f"gear-sim: no planted fault has {printable(word)!r} in its name\n")
+        return WRONG
     kills, broken = dict[str, Kill | None](), dict[str, str]()
     with ProcessPoolExecutor() as pool:
-        for name, (kill, fault) in zip(MUTANTS, pool.map(_kill, MUTANTS), strict=True):
+        for name, (kill, fault) in zip(names, pool.map(_kill, names), strict=True):
             kills[name] = kill
             if fault:
                 broken[name] = fault
@@ -243,7 +262,7 @@ def _mutants(*, as_json: bool) -> int:
                 )
                 _print(f"{name:40} {shown}"[:150])
     for fault in broken.values():
-        sys.stderr.write(f"gear-sim: a checker raised: {fault}\n")
+        sys.stderr.write(f"gear-sim: a run ended in an error that no checker reported: {fault}\n")
     if as_json:
         _print_json({name: None if kill is None else asdict(kill) for name, kill in kills.items()})
     survivors = sum(kill is None for kill in kills.values())
@@ -252,10 +271,22 @@ def _mutants(*, as_json: bool) -> int:
     return BROKEN if survivors else GOOD
 
 
+def _planted() -> ModuleType | None:
+    """The module of the planted faults; None where this is no checkout."""
+    checkout = Path(__file__).parents[2]
+    if not checkout.joinpath(*MUTANTS.split(".")).is_dir():
+        return None
+    if str(checkout) not in sys.path:
+        sys.path.insert(0, str(checkout))
+    return importlib.import_module(MUTANTS)
+
+
 def _kill(name: str) -> tuple[Kill | None, str]:
-    """The seed that shows a fault, and where the fault has broken a checker in its place, how."""
+    """The seed that shows a fault; and the error of a run that no checker reported, empty for none."""
+    planted = _planted()
+    assert planted is not None, "a name is one of those that are planted"
     try:
-        return first_kill(MUTANTS[name]), ""
+        return first_kill(planted.MUTANTS[name], planted.seeds_for(name)), ""
     except BrokenRunError as error:
         return None, str(error)
 

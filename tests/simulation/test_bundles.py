@@ -26,3 +26,8 @@ def test_devices_run_the_program_that_is_wanted_or_one_that_has_worked(seeds: li
     with quiet():
         crashes = sum(ProgramFleet(seed).run() for seed in seeds)
     assert crashes > (len(SEEDS) if len(seeds) == len(SEEDS) else 0)
+
+
+def test_a_program_that_has_worked_and_was_damaged_since_is_tried_anew() -> None:
+    with quiet():  # a broken rule raises
+        assert ProgramFleet(7_000_000_086).run() > 0

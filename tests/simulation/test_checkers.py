@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from geartrain.errors import LedgerError, NetError, WireError
 from geartrain.errors.reason import make_reason
 from geartrain.graph.graph import CLAIMS
 from geartrain.ports import SpoolCommit, SpooledBatch
@@ -15,11 +16,16 @@ from geartrain.records.event_time import END_OF_TIME
 from geartrain.wire.codec import decode_header, encode_control, encode_envelope, encode_header
 from geartrain.wire.envelope import Ack, Envelope
 from geartrain_cloud.ingest.counters import Counter
+from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_cloud.log.entry_reasons import EntryCode
 from geartrain_cloud.ports import ClosedEpoch, Entry, EntryKind, LedgerChange, QuarantinedBatch
+from geartrain_edge.agent.agent import Agent
 from geartrain_edge.settings import AgentSettings, Policy
-from geartrain_simulation.checkers import ViolationError
+from geartrain_simulation.campaign.runs import run_fleet
+from geartrain_simulation.checkers import Checkers, ViolationError
+from geartrain_simulation.checkers.accepted import Accepted
 from geartrain_simulation.checkers.caps import CLAIMS_MAX
+from geartrain_simulation.checkers.delivery import Delivery
 from geartrain_simulation.checkers.drain import Drain
 from geartrain_simulation.fleet.fleet import Fleet, Size
 from geartrain_simulation.fleet.spark_model import SinkBook
@@ -108,6 +114,11 @@ def commit(fleet: Fleet, *entries: Entry) -> None:
     fleet.ledger.on_commit(LedgerChange(entries))
 
 
+def rows_of_no_plan(fleet: Fleet) -> None:
+    place = {"kind": EntryKind.ROWS, "channel": "nowhere", "device": DEVICE}
+    commit(fleet, an_entry(fleet, **place))
+
+
 def two_contents(fleet: Fleet) -> None:
     batch = first_batch(fleet)
     send(fleet, batch)
@@ -180,8 +191,8 @@ def clock_back(fleet: Fleet) -> None:
     commit(fleet, an_entry(fleet))
 
 
-def orphan(fleet: Fleet) -> None:
-    fleet.platter.put(f"segments/{FLOW}/{CHANNEL}/p0/000000000099-0.arrow", b"")
+def orphan(fleet: Fleet, number: str = "000000000099-0") -> None:
+    fleet.platter.put(f"segments/{FLOW}/{CHANNEL}/p0/{number}.arrow", b"")
     fleet.checkers.delivery._term = 0
     commit(fleet)
 
@@ -240,6 +251,10 @@ def too_many(fleet: Fleet) -> None:
         (lambda fleet: claims_in_spool(fleet, CLAIMS_MAX + 1), "caps"),
         (overfull_spool, "caps"),
         (too_many, "caps"),
+        (rows_of_no_plan, "channels"),
+        (lambda fleet: said(fleet, UP, b"no batch"), "wire"),
+        (lambda fleet: send(fleet, first_batch(fleet), UP.replace(DEVICE, "device-9")), "identity"),
+        (lambda fleet: orphan(fleet, "odd"), "segments"),
     ],
 )
 def test_a_rule_of_every_step_is_broken_at_once(tamper: Tamper, rule: str) -> None:
@@ -432,3 +447,41 @@ def test_a_sink_that_takes_a_micro_batch_twice_is_found(monkeypatch: pytest.Monk
         except ViolationError as error:
             rules.add(error.rule)
     assert rules == {"sink = model"}
+
+
+# A checker that can make nothing of what it sees
+
+
+def fail_with(error: Exception) -> Callable[..., None]:
+    def fail(*args: object, **options: object) -> None:
+        raise type(error)(*error.args)
+
+    return fail
+
+
+BROKEN: list[tuple[object, str, str]] = [
+    (Accepted, "committed", "Checkers._spooled"),
+    (Delivery, "committed", "Checkers._committed"),
+    (Delivery, "published", "Checkers._published"),
+    (Checkers, "_all_logged", "Checkers.check_log"),
+    (Fleet, "_check_births", "Fleet.run"),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "where"), BROKEN, ids=[one[2] for one in BROKEN])
+@pytest.mark.parametrize("error", [KeyError("x"), WireError("x"), LedgerError("x"), NetError("x")], ids=repr)
+def test_a_checker_that_raises_is_a_violation_that_names_it(
+    owner: object, name: str, where: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Production code stands between: of these it takes some for a broken batch, ledger or connection.
+    monkeypatch.setattr(owner, name, fail_with(error))
+    result = run_fleet(0, lambda: Fleet(0, size=SMALL))
+    told = f"{where} cannot judge this world: {type(error).__name__}: {error}"
+    assert (result.rule, result.detail) == ("checker", told)
+
+
+def test_what_production_raises_is_not_taken_for_a_checkers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Agent, "status", fail_with(KeyError("x")))
+    monkeypatch.setattr(Ingest, "run", fail_with(KeyError("of ingest")))
+    result = run_fleet(0, lambda: Fleet(0, size=SMALL))
+    assert (result.rule, result.detail) == ("KeyError", "'of ingest'")

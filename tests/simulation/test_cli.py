@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +16,16 @@ import pytest
 from geartrain_simulation import cli
 from geartrain_simulation.campaign import campaign
 from geartrain_simulation.campaign.campaign import Report, digests_elsewhere, run_seeds
+from geartrain_simulation.campaign.planting import BrokenRunError, Mutant, first_kill, planted
 from geartrain_simulation.campaign.regressions import Case, drawn, keep, load, shrunk
 from geartrain_simulation.campaign.runs import WORLDS, Key, Result, current_key, run_seed
 from geartrain_simulation.campaign.shrinking import Tries, shrink
 from geartrain_simulation.cli import main
 from geartrain_simulation.fleet.devices import Device
 from geartrain_simulation.fleet.troubles import Fault
-from geartrain_simulation.mutants import MUTANTS, BrokenRunError, Mutant, first_kill, planted
+from tests import mutants
 from tests.drawing import few_and_all
+from tests.mutants import MUTANTS
 
 REGRESSIONS = Path(__file__).with_name("regressions.json")
 
@@ -141,7 +147,7 @@ def test_mutants_have_a_line_each_and_a_survivor_is_a_failure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     few = {name: MUTANTS[name] for name in ("trim on puback", "no fsync")}
-    monkeypatch.setattr(cli, "MUTANTS", few)
+    monkeypatch.setattr(mutants, "MUTANTS", few)
     assert main(["--mutants"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines[:2]] == list(few)
@@ -154,7 +160,10 @@ def test_mutants_have_a_line_each_and_a_survivor_is_a_failure(
     assert main(["--mutants"]) == 1
     shown = capsys.readouterr()
     assert shown.out.count("BROKEN") == len(few)
-    assert shown.err.splitlines()[0] == "gear-sim: a checker raised: trim on puback, seed 4: KeyError: 'x'"
+    assert (
+        shown.err.splitlines()[0]
+        == "gear-sim: a run ended in an error that no checker reported: trim on puback, seed 4: KeyError: 'x'"
+    )
 
 
 def _survives(name: str) -> tuple[None, str]:
@@ -174,17 +183,45 @@ def test_a_fault_that_breaks_a_checker_is_told_by_its_seed() -> None:
         first_kill(Mutant("odd", lambda patches: None, run), [7])
 
 
-@pytest.mark.proof
-@pytest.mark.parametrize("names", few_and_all("faults of the command", sorted(MUTANTS), 4))
-def test_the_command_goes_through_planted_faults(
-    names: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_word_chooses_planted_faults_and_one_of_no_name_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = [*names, "state of the next revision before its crossing"]  # which once broke a checker
-    monkeypatch.setattr(cli, "MUTANTS", {name: MUTANTS[name] for name in names})
-    assert main(["--mutants"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert all(" seed " in line for line in lines[: len(names)])
-    assert lines[-1].startswith(f"{len(set(names))} planted faults, 0 not found")
+    monkeypatch.setattr(cli, "_kill", _survives)
+    assert main(["--mutants", "fsync", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {name for name in MUTANTS if "fsync" in name} != set()
+    assert main(["--mutants", "nothing like it"]) == 2
+    assert capsys.readouterr().err == "gear-sim: no planted fault has 'nothing like it' in its name\n"
+
+
+def test_what_is_installed_without_its_source_says_where_planted_faults_are(tmp_path: Path) -> None:
+    installed = tmp_path / "lib" / "python3" / "site-packages"
+    shutil.copytree(Path(cli.__file__).parent, installed / "geartrain_simulation")
+    done = subprocess.run(
+        [sys.executable, "-m", "geartrain_simulation.cli", "--mutants"],
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "gear-sim: planted faults are not installed: they stand in tests/mutants of Geartrain's source code, "
+        "and gear-sim --mutants of a checkout's own .venv plants them\n"
+    )
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("word", ["two commits", "next revision", pytest.param("", marks=pytest.mark.long)])
+def test_the_command_itself_goes_through_planted_faults(word: str, tmp_path: Path) -> None:
+    """The first two are those under which a checker has raised; `test_mutants.py` finds each by itself."""
+    command = [str(Path(sys.executable).with_name("gear-sim")), "--mutants", *([word] if word else [])]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    names, lines = [name for name in MUTANTS if word in name], done.stdout.splitlines()
+    assert [line.partition(" seed ")[0].rstrip() for line in lines[:-1]] == names
+    assert lines[-1].startswith(f"{len(names)} planted faults, 0 not found")
 
 
 # Shrinking

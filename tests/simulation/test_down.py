@@ -6,8 +6,8 @@ import pytest
 
 from geartrain_simulation.campaign.runs import quiet
 from geartrain_simulation.fleet.down_fleet import DownFleet
-from geartrain_simulation.mutants.of_down import restored_outbox
 from tests.drawing import few_and_all
+from tests.mutants.of_down import restored_outbox
 
 SEEDS = range(40)
 RESTORED = range(15)

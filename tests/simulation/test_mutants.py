@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
-
 import pytest
 
+from geartrain_simulation.campaign.planting import FOUND, Mutant, Patches, first_kill, planted
 from geartrain_simulation.fleet.fleet import Fleet
 from geartrain_simulation.machine.trace import Trace
-from geartrain_simulation.mutants import MUTANTS, Mutant, first_kill, planted
-from geartrain_simulation.mutants.of_ingest import channel_named_late, former_agent_speaks, schema_told_late
-from geartrain_simulation.mutants.planting import FOUND, SEEDS_MAX, Patches
+from tests.mutants import MUTANTS, seeds_for
+from tests.mutants.of_ingest import channel_named_late, former_agent_speaks, schema_told_late
+from tests.mutants.seeds import FOUND_BY
 
 pytestmark = pytest.mark.slow
 
@@ -165,130 +163,11 @@ RULES: dict[str, str | tuple[str, ...]] = {
 }
 """Where the harm is done, and not only where it shows; several where either may see it first."""
 
-FOUND_BY = {
-    "device waited for though it lacks the source": 4,
-    "process of an app not awaited": 4,
-    "source that nobody has ends": 4,
-    "clock moves back": 5,
-    "watermark ahead of untimed reads": 6,
-    "advance entry missing": 6,
-    "report sent once": 6,
-    "earlier boot timed by this one's clock": 7,
-    "drop_oldest undeclared": 8,
-    "overtaken by the channel's last entry": 8,
-    "excluded device not readmitted": 8,
-    "header watermark of one channel's sources only": 9,
-    "overtaken by the furthest source": 9,
-    "synced once a second, sent at once": 9,
-    "clock by channel": 9,
-    "unreadable roster ends ingest": 10,
-    "clock not moved by who comes back": 11,
-    "watermarks of a retired device forgotten": 11,
-    "floor asked once": 13,
-    "floor not asked": 13,
-    "retention asks no query": 14,
-    "down sent before commit": 7,
-    "members forgotten at a begin": 17,
-    "fencing term ignored": 20,
-    "dropped seq counted though durable": 21,
-    "file not cut off": 24,
-    "reads without a time kept in memory only": 25,
-    "timed at their release": 28,
-    "revision in the first partition alone": 28,
-    "crossing forgotten in a new epoch": 33,
-    "moved state shed": 14,
-    "moved state not sent": 18,
-    "open claim forgotten at a start": 8,
-    "number of a claim used again": 1,
-    "claims of a lost spool not given back": 1,
-    "set back spool does not say what it knows": 23,
-    "spool without a claim not heard in a new epoch": 1,
-    "device keeps what an update drops": 8,
-    "revision of state not said that a device leaves": 1,
-    "state of before its step began empty taken in": 1,
-    "state aside kept of a step that begins empty": 23,
-    "beginning of a step not said without cells": 19,
-    "cells of another claim taken": 0,
-    "cells given and forgotten": 0,
-    "cells kept by both tiers": 11,
-    "cells left out of what is given": 11,
-    "cells said to be there and not written": 5,
-    "claim given up in silence": 0,
-    "first loss of a spool not said": 14,
-    "device goes over unheard": 19,
-    "hello says what is to run": 19,
-    "fresh spool opened before the cloud": 33,
-    "set back spool welcomed in its epoch": 258,
-    "crossing with the welcome before its place": 83,
-    "readmitted device sets the clock back": 59,
-    "fresh epoch from position 0": 64,
-    "stale epoch's ack accepted": 41,
-    "merge deletes a file in use": 263,
-    "records before their crossing": 23,
-    "commit of new code not heard": 8,
-    "crossing taken before the cloud": 15,
-    "fresh spool takes the former number": 36,
-    "epoch from before a crossing opened": 40,
-    "hello says the last number": 64,
-    "crossing shed": 77,
-    "digest ignored in ack": 1,
-    "claims of who leaves kept": 0,
-    "revisions forgotten at a begin": 1,
-    "device does not say that its program went back": 1,
-    "claim served again after it was taken": 4,
-    "cells of other devices given": 5,
-    "output of cells not handed on": 7,
-    "crossing does not say that cells came": 1,
-    "cells of removed steps stay": 1,
-    "forgotten cells stay on the disk": 1,
-    "state of the next revision before its crossing": 4,
-    "last records read again behind a crossing": 1,
-    "boundary said before its place": 1,
-    "device of a former revision refused": 1,
-    "end of a flow unseen while down": 2,
-    "waited for since ingest began": 2,
-    "waited for since it was assigned before": 93,
-    "crossing not said": 2,
-    "choice of code not kept": 3,
-    "crossings forgotten at a start": 3,
-    "number of a crossing not kept": 3,
-    "moved state behind records": 3,
-    "moved state sent at each start": 3,
-    "crossing with the welcome not said": 3,
-    "former steps go on behind a crossing": 4,
-    "state not kept over a revision": 4,
-    "steps go on that are to begin anew": 5,
-    "drops of a revision left out not heeded": 10,
-    "device goes back to a former revision": 11,
-    "source that comes begins where the others stand": 3,
-    "position of a source that comes not kept": 11,
-    "source that goes waited for behind it": 3,
-    "source that goes not waited for": 3,
-    "form of state not said that a device leaves": 2,
-    "state of later code taken by a device": 0,
-    "state aside not made anew": 0,
-    "state that a device leaves not made anew": 2,
-    "state of another type not made anew": 4,
-    "state made anew not written": 16,
-    "state of the first layout made anew once": 4,
-    "state made anew of a step that begins anew": 3,
-}
-"""Seeds that find faults which take many: tried first, since each world before them takes time and finds
-nothing. Where one no longer does, all seeds are tried as for the others.
-"""
-
 SEEN_IN_THE_LOG = (
     *("trim on puback", "ack before fsync", "ledger before fsync", "no fsync"),
     *("positions before batches", "position without snapshot", "gap accepted", "no dedup"),
 )
 """What the end shows by itself."""
-
-
-def seeds_for(name: str) -> Iterator[int]:
-    """All seeds that a fault is to be found within."""
-    known = [FOUND_BY[name]] if name in FOUND_BY else []
-    assert all(seed < SEEDS_MAX for seed in known)
-    return chain(known, range(SEEDS_MAX))
 
 
 @pytest.mark.parametrize("name", MUTANTS)

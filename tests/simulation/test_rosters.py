@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Callable
+from itertools import count
 
 import pytest
+from msgspec.structs import replace
 
 from geartrain_cloud.ports import EntryKind
 from geartrain_simulation.campaign.runs import quiet
@@ -49,6 +53,43 @@ def assert_much_was_met(
 def test_worlds_that_have_broken_a_rule_before_break_none(seed: int) -> None:
     with quiet():  # a broken rule raises
         assert RosterFleet(seed).run().steps > 1_000
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let virtual time pass until a condition holds."""
+    for _ in count():
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+
+
+class AssignedAndRetiredAtOnce(RosterFleet):
+    """As all is calm again, ingest has read that a device was assigned, and not yet that it was retired. The
+    log knows neither, so that it looks as the roster wants it.
+    """
+
+    def _doom_ingest(self) -> None:
+        self.roster.unreadable = 0.0
+
+    async def _change_for(self, seconds: float) -> None:
+        (instance, *_), post = self.instances, self.posts[0]
+        self.roster.put(instance, replace(self._document, devices={}))
+        await until(lambda: self.roster.taken == self.roster.serial)
+        self.roster.assign(instance, post.device.name, post.sources)
+        assigned_s = self.world.loop.time()
+        await until(lambda: self.world.trace.newest["roster.read done"] > assigned_s)
+        self.roster.retire(instance, post.device.name)
+        assert self.checkers.members.all == set()
+        assert self.roster.taken < self.roster.serial - 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_end_waits_for_ingest_to_read_what_leaves_the_log_as_it_was(seed: int) -> None:
+    with quiet():  # a broken rule raises
+        fleet = AssignedAndRetiredAtOnce(seed)
+        fleet.run()
+    assert fleet.roster.taken == fleet.roster.serial
+    assert fleet.checkers.members.all == set()
 
 
 @pytest.mark.parametrize("steps", few_and_all("steps of rosters", STEPS, 3))

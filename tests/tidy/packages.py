@@ -59,7 +59,6 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("checkers",),
         ("fleet",),
         ("campaign",),
-        ("mutants",),
         (".",),
     ),
 }

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from geartrain_simulation.checkers import ViolationError
 from geartrain_simulation.fleet.bundle_fleet import BundleFleet
 from geartrain_simulation.fleet.claiming_fleet import ClaimingFleet
 from geartrain_simulation.fleet.crossing_fleet import CrossingFleet
@@ -31,6 +30,7 @@ from geartrain_simulation.fleet.revision_fleet import RevisionFleet
 from geartrain_simulation.fleet.roster_fleet import RosterFleet
 from geartrain_simulation.fleet.source_fleet import SourceFleet
 from geartrain_simulation.machine.broker import SimBroker
+from geartrain_simulation.machine.violation import ViolationError, as_violation
 from geartrain_simulation.machine.world import World
 
 TAIL_LINES = 40
@@ -115,8 +115,8 @@ def run_fleet(seed: int, make: Callable[[], Simulated], trace_lines: int = 0) ->
         fleet = make()
         try:
             outcome = fleet.run()
-        except Exception as error:  # noqa: BLE001 - whatever ends a run is its result
-            trace = fleet.world.trace
+        except Exception as raised:  # noqa: BLE001 - whatever ends a run is its result
+            error, trace = as_violation(raised), fleet.world.trace
             rule, detail = type(error).__name__, str(error)
             if isinstance(error, ViolationError):
                 rule, detail = error.rule, error.detail

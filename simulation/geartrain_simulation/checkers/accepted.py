@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from geartrain.errors import WireError
 from geartrain.graph.graph import DEAD_LETTERS, LATE
 from geartrain.ports import SplitProgress, SpoolCommit, SpooledBatch
 from geartrain.records.batch import origin_name
@@ -21,7 +22,7 @@ from geartrain.wire.codec import decode_header, decode_schemas
 from geartrain.wire.crossing import decode_crossing
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain_edge.spool.admission import DECLARED
-from geartrain_simulation.checkers.violation import Breach
+from geartrain_simulation.machine.violation import Breach
 from geartrain_simulation.stores.segments import Row
 from geartrain_simulation.stores.stores import SpoolBook
 
@@ -144,7 +145,7 @@ class Accepted:
         if schema is None:
             kind = f"schema {header.schema_id} of {header.channel}"
             self._breach("announced", f"{self.device} has rows of {kind}, which nothing before announces")
-        rows = rows_of(decode_rows(schema, header, batch.body))
+        rows = self._read(schema, header, batch)
         self._oldest[epoch, batch.seq] = header.channel, min(row.time for row in rows)
         self.rows_in_batch_max = max(self.rows_in_batch_max, len(rows))
         taken, order = self.taken(header.channel), list[Identity]()
@@ -161,6 +162,17 @@ class Accepted:
             order.append(one)
         self.contents.setdefault((header.channel, epoch, batch.seq), []).append(order)
         return header
+
+    def _read(self, schema: Schema, header: Header, batch: SpooledBatch) -> list[Row]:
+        """The rows of a batch, of which there is one at least."""
+        what = f"batch {batch.seq} of {self.device}"
+        try:
+            rows = rows_of(decode_rows(schema, header, batch.body))
+        except WireError as error:
+            self._breach("announced", f"{what} is not as {header.channel} was announced: {error}")
+        if not rows:
+            self._breach("content", f"{what} says that it is of {header.channel}, and has no rows")
+        return rows
 
     def _go_on(self, spool: SpoolBook, header: Header) -> None:
         """What a device has promised of its event times holds for its whole epoch, over all restarts. Only

@@ -16,7 +16,7 @@ from geartrain_cloud.ingest.counters import DROPPED_PREFIX, ROWS_PREFIX, Counter
 from geartrain_cloud.ports import Entry, EntryKind
 from geartrain_simulation.checkers.accepted import Accepted, Identity, identity
 from geartrain_simulation.checkers.clocks import TIMELESS
-from geartrain_simulation.checkers.violation import Breach
+from geartrain_simulation.machine.violation import Breach
 from geartrain_simulation.stores.segments import LoggedRow
 from geartrain_simulation.stores.stores import LedgerBook, SpoolBook
 
@@ -108,7 +108,9 @@ class Balance:
         for one in self._of(accepted, channel):
             epoch, seq = one.entry.epoch, one.entry.seq
             if seq <= newest.get(epoch, 0):
-                self._breach("in order", f"{where}: batch {seq} comes behind {newest[epoch]} of its epoch")
+                self._breach(
+                    "in order", f"{where}: batch {seq} comes behind {newest.get(epoch, 0)} of its epoch"
+                )
             newest[epoch] = seq
             came = [identity(logged.row) for logged in one.rows]
             if came not in accepted.contents.get((channel, epoch, seq), ()):
@@ -191,9 +193,11 @@ class Balance:
         for one in self._logged:
             entry = one.entry
             before = seen.get((entry.flow, entry.partition, entry.number - 1))
-            clock = START_OF_TIME if before is None else before.clock(above[entry.channel])
-            if entry.channel in TIMELESS:
-                clock = START_OF_TIME
+            clock = START_OF_TIME
+            if before is not None and entry.channel not in TIMELESS:
+                if entry.channel not in above:
+                    self._breach("channels", f"rows stand in {entry.channel!r}, which no plan has")
+                clock = before.clock(above[entry.channel])
             for logged in one.rows:
                 if logged.overtaken != (logged.row.time < clock):
                     self._breach(

@@ -15,8 +15,8 @@ from geartrain.graph.graph import LATE
 from geartrain.ports import SpoolCommit
 from geartrain.records.batch import origin_name
 from geartrain_edge.sources.untimed import MARK_BOUND, MARK_EXACT, UNTIMED, HeldRead
-from geartrain_simulation.checkers.violation import Breach
 from geartrain_simulation.machine.clock import WALL_START_US
+from geartrain_simulation.machine.violation import Breach
 from geartrain_simulation.stores.segments import LoggedRow
 
 DRIFT_US = 300_000
@@ -72,6 +72,8 @@ class Births:
             self._breach("kept until timed", f"{device}: {len(lost)} readings lost, first {min(lost)}")
         last_us, last = -(2**63), 0
         for channel, row in sorted(ours, key=lambda one: one[1].number):
+            if row.number not in births:
+                self._breach("exactly once", f"{device}: reading {row.number} of {channel} was never born")
             birth, mark = births[row.number], row.path[_EPOCH_BYTES : _EPOCH_BYTES + 1]
             is_marked = mark in (MARK_EXACT, MARK_BOUND)
             if is_marked == birth.is_known:

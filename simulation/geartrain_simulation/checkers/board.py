@@ -29,9 +29,9 @@ from geartrain_simulation.checkers.delivery import Delivery
 from geartrain_simulation.checkers.drain import Drain
 from geartrain_simulation.checkers.expected import Due, Expected
 from geartrain_simulation.checkers.members import Members
-from geartrain_simulation.checkers.violation import ViolationError
 from geartrain_simulation.machine.broker import SimBroker
 from geartrain_simulation.machine.platter import Platter
+from geartrain_simulation.machine.violation import ViolationError
 from geartrain_simulation.machine.world import World
 from geartrain_simulation.stores.segments import LoggedRow, decode_plain
 from geartrain_simulation.stores.stores import LedgerBook, SpoolBook
@@ -251,8 +251,12 @@ class Checkers:
     def rows_of(self, entry: Entry) -> list[LoggedRow]:
         """The rows of an entry, none where it has none; those that retention has removed as they were."""
         if not entry.segment:
-            remembered = self._remembered or {}
-            return remembered[_place(entry)] if entry.kind is EntryKind.REMOVED else []
+            if entry.kind is not EntryKind.REMOVED:
+                return []
+            if (rows := (self._remembered or {}).get(_place(entry))) is None:
+                detail = f"entry {entry.number} of {entry.channel} was removed, and its rows were never there"
+                self.breach("entry", detail)
+            return rows
         try:
             rows = decode_plain(self._platter.read(entry.segment))
         except (DiskError, msgspec.MsgspecError) as error:

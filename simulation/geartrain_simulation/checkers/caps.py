@@ -16,7 +16,7 @@ from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.agent.claiming import BEHIND_MAX
 from geartrain_edge.settings import AgentSettings, Policy
-from geartrain_simulation.checkers.violation import Breach
+from geartrain_simulation.machine.violation import Breach
 from geartrain_simulation.stores.stores import DIGESTS_KEPT, LedgerBook, SpoolBook
 
 Holding = tuple[str, int, int]

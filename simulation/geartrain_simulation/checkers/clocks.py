@@ -15,7 +15,7 @@ from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.ingest.config import SYSTEM_CHANNELS
 from geartrain_cloud.ports import NO_SOURCE, Entry, EntryKind, LedgerChange
 from geartrain_simulation.checkers.accepted import Accepted
-from geartrain_simulation.checkers.violation import Breach
+from geartrain_simulation.machine.violation import Breach
 from geartrain_simulation.stores.stores import SpoolBook
 
 Place = tuple[str, int]
@@ -115,8 +115,14 @@ class Clocks:
         """Whether the clock of a source above a channel waits for a device, or nobody waits for it as it has
         no source: such a device has dead letters all the same.
         """
-        above = (NO_SOURCE, *self._above[channel]) if channel in SYSTEM_CHANNELS else self._above[channel]
+        sources = self._sources(channel)
+        above = (NO_SOURCE, *sources) if channel in SYSTEM_CHANNELS else sources
         return any(device in self._live.get((flow, source), ()) for source in above)
+
+    def _sources(self, channel: str) -> Collection[str]:
+        if channel not in self._above:
+            self._breach("channels", f"rows stand in {channel!r}, which no plan has")
+        return self._above[channel]
 
     def _behind_all(self, place: Place, entry: Entry) -> None:
         flow, partition = place
@@ -136,7 +142,7 @@ class Clocks:
                 if seq <= done or not channel or channel in TIMELESS:
                     continue
                 if max(time, self._floor(device, flow, channel)) < (
-                    clock := entry.clock(self._above[channel])
+                    clock := entry.clock(self._sources(channel))
                 ):
                     self._breach(
                         "clock",
@@ -148,5 +154,5 @@ class Clocks:
         """Where the clocks above a channel stood when they began to wait for a device: the highest of them,
         as a row does not say which source it came from.
         """
-        held = [s for s in self._above[channel] if device in self._live.get((flow, s), ())]
+        held = [s for s in self._sources(channel) if device in self._live.get((flow, s), ())]
         return max((self._floors[device, flow, source] for source in held), default=END_OF_TIME)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from geartrain.errors import WireError
 from geartrain.wire.codec import decode_control, decode_envelope, decode_header
 from geartrain.wire.envelope import Ack, Envelope, Header
 from geartrain_cloud.ingest.group import SEGMENTS
 from geartrain_cloud.ports import AckCursor, ClosedEpoch, LedgerChange
-from geartrain_simulation.checkers.violation import Breach
 from geartrain_simulation.machine.platter import Platter
+from geartrain_simulation.machine.violation import Breach
 from geartrain_simulation.stores.stores import LedgerBook, SpoolBook
 
 Epoch = tuple[str, str, bytes]
@@ -48,12 +49,13 @@ class Delivery:
     def published(self, topic: str, payload: bytes) -> None:
         """Check what is handed to the broker."""
         *_, device, flow, kind = topic.split("/")
-        if kind == "up":
-            self._sent(device, flow, decode_envelope(payload))
-        elif kind == "ack":
-            control = decode_control(payload)
-            if isinstance(control, Ack):
+        try:
+            if kind == "up":
+                self._sent(device, flow, decode_envelope(payload))
+            elif kind == "ack" and isinstance(control := decode_control(payload), Ack):
                 self._acknowledged((device, flow, control.epoch), control)
+        except WireError as error:
+            self._breach("wire", f"what is sent on {topic} cannot be read: {error}")
 
     def _sent(self, device: str, flow: str, envelope: Envelope) -> None:
         header = self._headers.get(envelope.header)
@@ -64,7 +66,8 @@ class Delivery:
             self._breach("identity", f"{batch} is sent on the topic of {device} {flow}")
         if not header.seq or device in self.doubles:
             return
-        spool = self._spools[device, flow]
+        if (spool := self._spools.get((device, flow))) is None:
+            self._breach("identity", f"{batch} is sent, and {device} runs no agent of {flow}")
         if header.epoch == spool.epoch and header.seq > spool.last_seq:
             self._breach("sent <= committed", f"{batch} is sent, the spool ends at {spool.last_seq}")
         if header.first_seq:
@@ -117,6 +120,8 @@ class Delivery:
         self._term = self._ledger.term
         named = {entry.segment for entry in self._ledger.all_entries()} | self._ledger.replaced.keys()
         for name in self._platter.matching(SEGMENTS):
-            term = int(name.rpartition("-")[2].partition(".")[0].partition("m")[0])
-            if term < self._term and name not in named:
+            term = name.rpartition("-")[2].partition(".")[0].partition("m")[0]
+            if not term.isdecimal():
+                self._breach("segments", f"{name} is no name of a segment")
+            if int(term) < self._term and name not in named:
                 self._breach("no orphans", f"ingest begins its term {self._term}, and {name} is still there")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from geartrain_simulation.checkers.violation import Breach
+from geartrain_simulation.machine.violation import Breach
 from geartrain_simulation.machine.world import World
 
 TROUBLES = (

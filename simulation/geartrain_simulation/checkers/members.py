@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 from geartrain.graph.graph import CLAIMS
 from geartrain_cloud.ports import Entry, EntryKind, LedgerChange
-from geartrain_simulation.checkers.violation import Breach
+from geartrain_simulation.machine.violation import Breach
 
 Member = tuple[str, str, str]
 """(flow, source, device)."""

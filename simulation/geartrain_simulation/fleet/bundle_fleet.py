@@ -19,10 +19,10 @@ from geartrain.control.states import App, State
 from geartrain_edge.bundles.choice import TrialPolicy
 from geartrain_edge.parent.apps import AppsPolicy
 from geartrain_edge.parent.bundled import BundledApps, FetchPolicy
-from geartrain_simulation.checkers.violation import ViolationError
 from geartrain_simulation.fleet.lane_fleet import LaneFleet
 from geartrain_simulation.machine.clock import SimClock
 from geartrain_simulation.machine.randomness import SimRandomness
+from geartrain_simulation.machine.violation import ViolationError
 from geartrain_simulation.machine.world import Process
 from geartrain_simulation.stores.children import SimRehearsal, SimStarter
 from geartrain_simulation.stores.code import (

@@ -31,7 +31,6 @@ from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.downlink.applying import PLACE, Place
 from geartrain_edge.settings import AgentSettings, UplinkSettings
-from geartrain_simulation.checkers.violation import ViolationError
 from geartrain_simulation.fleet.devices import Device, ingest_config
 from geartrain_simulation.fleet.down_flow import FileBook, Order, SimFiles, draw_batches, make_down_plan
 from geartrain_simulation.fleet.readings import members
@@ -42,6 +41,7 @@ from geartrain_simulation.machine.faults import Faults
 from geartrain_simulation.machine.net import SimNet
 from geartrain_simulation.machine.platter import Platter
 from geartrain_simulation.machine.randomness import SimRandomness
+from geartrain_simulation.machine.violation import ViolationError
 from geartrain_simulation.machine.world import Node, Process, StoppedError, World
 from geartrain_simulation.stores.ledger_book import LedgerBook
 from geartrain_simulation.stores.ledgers import SimLedgerStore

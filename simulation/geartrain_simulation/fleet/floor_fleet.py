@@ -13,10 +13,10 @@ from random import Random
 from geartrain.ports import SpoolCommit
 from geartrain_edge.settings import Policy
 from geartrain_edge.spool.disk_floor import DiskFloor
-from geartrain_simulation.checkers.violation import Breach
 from geartrain_simulation.fleet.devices import Device
 from geartrain_simulation.fleet.fleet import Fleet
 from geartrain_simulation.fleet.troubles import Fault, draw_faults
+from geartrain_simulation.machine.violation import Breach
 from geartrain_simulation.machine.world import Node, World
 from geartrain_simulation.stores.spools import SpoolBook
 

@@ -31,13 +31,13 @@ from geartrain_cloud.control.lane import ControlLane
 from geartrain_edge.parent.apps import Apps, AppsPolicy
 from geartrain_edge.parent.bundled import BundledApps
 from geartrain_edge.parent.lane import DeviceLane
-from geartrain_simulation.checkers.violation import ViolationError
 from geartrain_simulation.machine.broker import SimBroker
 from geartrain_simulation.machine.clock import SimClock
 from geartrain_simulation.machine.faults import Faults
 from geartrain_simulation.machine.net import SimConnection, SimNet
 from geartrain_simulation.machine.platter import Platter
 from geartrain_simulation.machine.randomness import SimRandomness
+from geartrain_simulation.machine.violation import ViolationError
 from geartrain_simulation.machine.world import Node, Process, StoppedError, World
 from geartrain_simulation.stores.children import SimStarter, lacks_of
 from geartrain_simulation.stores.lanes import ControlBook, SimDesiredStore, SimKept, kept_on

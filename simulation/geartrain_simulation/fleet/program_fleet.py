@@ -21,10 +21,10 @@ from geartrain_edge.parent.lane import DeviceLane
 from geartrain_edge.parent.upgrading import Upgrade
 from geartrain_edge.programs import choice as choosing
 from geartrain_edge.programs.choice import INSTALLED, Choice
-from geartrain_simulation.checkers.violation import ViolationError
 from geartrain_simulation.fleet.lane_fleet import LaneFleet
 from geartrain_simulation.machine.clock import SimClock
 from geartrain_simulation.machine.randomness import SimRandomness
+from geartrain_simulation.machine.violation import ViolationError
 from geartrain_simulation.machine.world import Process, StoppedError
 from geartrain_simulation.stores.lanes import SimKept
 from geartrain_simulation.stores.programs import (
@@ -145,6 +145,7 @@ class ProgramFleet(LaneFleet):
     def _saved(self, name: str, choice: Choice) -> None:
         if kind_of(choice.proved) != "good":
             self.fail("proved => heard", f"{name} takes {kind_of(choice.proved)} program for one that works")
+        self.starts.pop((name, choice.proved), None)  # should its files be damaged, it is tried anew
 
     def _check_settled(self, name: str, kind: str) -> None:
         choice, report, wanted = chosen_on(self.platters[name]), self.book.reports[name], self.wishes[name]

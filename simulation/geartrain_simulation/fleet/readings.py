@@ -25,7 +25,7 @@ from geartrain.runtime.splits import SplitTracker
 from geartrain.schema import RowCodec
 from geartrain.source import Batch as Read
 from geartrain.source import Reject, Split
-from geartrain_simulation.checkers.violation import ViolationError
+from geartrain_simulation.machine.violation import ViolationError
 from geartrain_simulation.machine.world import current_node
 from geartrain_simulation.stores.segments import Row
 

@@ -21,7 +21,6 @@ from geartrain_cloud.log.roster import RosterChannel, RosterDocument
 from geartrain_cloud.ports import NO_SOURCE
 from geartrain_edge.settings import Policy
 from geartrain_simulation.checkers import Checkers
-from geartrain_simulation.checkers.violation import ViolationError
 from geartrain_simulation.fleet.devices import Device, agent_settings, ingest_config
 from geartrain_simulation.fleet.fleet import SECTOR_BYTES, Outcome
 from geartrain_simulation.fleet.lives import LOOK_S, Lives, Programs
@@ -30,6 +29,7 @@ from geartrain_simulation.fleet.troubles import HEALED_S, INGEST, LOG_POINTS, NE
 from geartrain_simulation.machine.broker import SimBroker
 from geartrain_simulation.machine.faults import Faults
 from geartrain_simulation.machine.platter import Platter
+from geartrain_simulation.machine.violation import ViolationError
 from geartrain_simulation.machine.world import Node, Process, World
 from geartrain_simulation.stores.ledger_book import LedgerBook
 from geartrain_simulation.stores.rosters import RosterBook, SimRoster

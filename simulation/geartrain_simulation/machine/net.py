@@ -14,6 +14,7 @@ from typing import Self
 from geartrain.ports import Incoming
 from geartrain_simulation.machine.broker import Session, SimBroker
 from geartrain_simulation.machine.trace import short_digest
+from geartrain_simulation.machine.violation import tell
 from geartrain_simulation.machine.world import Process
 
 
@@ -27,7 +28,7 @@ class SimConnection:
         """Hand a publish to the broker; raises `NetError` once the connection is broken."""
         self._process.point("net.publish", f"{topic} {short_digest(payload)}")
         for observe in self._broker.observers:
-            observe(self._process.node.name, topic, payload)
+            tell(observe, self._process.node.name, topic, payload)
         await self._process.pause(self._random, self._broker.faults)
         self._session.check()
         self._broker.accept(self._session, topic, payload)

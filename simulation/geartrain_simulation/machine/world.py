@@ -137,8 +137,12 @@ class Node:
         self.world.note(process.name, "start")
         context = self.world.outside()
         context.run(_process.set, process)
-        task = self.world.loop.create_task(self._main(process), name=process.name, context=context)
+        task = self.world.loop.create_task(self.live(process), name=process.name, context=context)
         task.add_done_callback(lambda done: self._ended(process, done), context=self.world.outside())
+
+    async def live(self, process: Process) -> None:
+        """Run the program for one life; what it raises has this function in its traceback."""
+        await self._main(process)
 
     def crash(self, *, power: bool = False) -> None:
         """Kill the process now (kill -9), with `power` lose what was not yet durable; it starts again later.
@@ -204,6 +208,11 @@ class Node:
             self._start_later()
         else:
             self.world.fail(error)
+
+
+def running_process() -> Process | None:
+    """The process whose code runs, None for the world's own."""
+    return _process.get()
 
 
 def current_node() -> Node:

@@ -12,6 +12,7 @@ from geartrain.control.states import App, AppState, Wanted
 from geartrain.errors.reason import Reason
 from geartrain_edge.parent.apps import Health
 from geartrain_edge.parent.measuring import Spent
+from geartrain_simulation.machine.violation import tell
 from geartrain_simulation.machine.world import Process
 
 
@@ -121,7 +122,7 @@ class SimStarter:
         self._process.point("child.start", app.instance)
         await self._process.pause(self._random, self._process.node.faults)
         if app.instance in self._live:
-            self._on_double(f"{app.instance} is started beside itself")
+            tell(self._on_double, f"{app.instance} is started beside itself")
         child = self.make(app)
         self._process.point("child.start done", app.instance)
         return child

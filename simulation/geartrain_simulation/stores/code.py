@@ -21,6 +21,7 @@ from geartrain_edge.bundles.kept_choices import Choices, decode_choices, encode_
 from geartrain_edge.parent.apps import Health
 from geartrain_simulation.machine.disk import SimDisk
 from geartrain_simulation.machine.platter import Platter
+from geartrain_simulation.machine.violation import tell
 from geartrain_simulation.machine.world import Process
 from geartrain_simulation.stores.children import SimChild
 
@@ -113,7 +114,7 @@ class SimBundles:
         for gone in self._shelf.installed - {*keep, code}:
             self._shelf.installed.discard(gone)
             if gone in self._shelf.running.values():
-                self._on_wrong(f"bundle {gone[:8]} goes while a process runs it")
+                tell(self._on_wrong, f"bundle {gone[:8]} goes while a process runs it")
         await asyncio.sleep(self._random.uniform(0, 3))
         if code and (self.is_away() or self._random.random() < 0.3):
             raise FetchError("the platform cannot be reached")

@@ -16,6 +16,7 @@ from geartrain.control.states import Kept, Reported
 from geartrain.errors import DiskError, WireError
 from geartrain_simulation.machine.disk import SimDisk
 from geartrain_simulation.machine.platter import Platter
+from geartrain_simulation.machine.violation import tell
 from geartrain_simulation.machine.world import Process
 
 _FILE, _DRAFT = "desired.bin", "desired.bin.new"
@@ -67,7 +68,7 @@ class ControlBook:
     def store(self, report: Reported) -> None:
         """Commit a report, whatever its order; `on_older` is told first."""
         if report.order <= self.order(report.device):
-            self.on_older(f"{report.device}: {report.order} after a later one")
+            tell(self.on_older, f"{report.device}: {report.order} after a later one")
         self.reports[report.device] = report
 
     def order(self, device: str) -> tuple[int, int]:

@@ -29,6 +29,7 @@ from geartrain_cloud.ports import (
 )
 from geartrain_simulation.machine.journal import Tail
 from geartrain_simulation.machine.platter import Platter
+from geartrain_simulation.machine.violation import tell
 
 T = TypeVar("T")
 
@@ -97,7 +98,7 @@ class LedgerBook:
             return None
         self._apply(*what)
         if hook:
-            self.on_commit(what[1])
+            tell(self.on_commit, what[1])
         return None
 
     def all_entries(self) -> list[Entry]:

@@ -16,6 +16,7 @@ from geartrain_cloud.downlink.errors import OutboxError
 from geartrain_cloud.downlink.sealing import parts_of, rewriter, seal
 from geartrain_cloud.downlink.store import Lane, OutBatch
 from geartrain_simulation.machine.faults import Faults
+from geartrain_simulation.machine.violation import tell
 from geartrain_simulation.machine.world import Process
 
 
@@ -122,7 +123,7 @@ class SimOutboxStore:
         await self._effect("trim", f"{device} {through_seq}")
         lane = self._book.lanes[device]
         if lane.epoch == epoch and through_seq > lane.acked_seq:
-            self._book.on_trim(device, epoch, through_seq)
+            tell(self._book.on_trim, device, epoch, through_seq)
             self._book.lanes[device] = replace(lane, acked_seq=through_seq, acked_digest=digest)
             held = self._book.held[device]
             self._book.held[device] = {seq: batch for seq, batch in held.items() if seq > through_seq}

@@ -18,6 +18,7 @@ import msgspec
 from geartrain_edge.bundles.errors import FetchError
 from geartrain_edge.programs.choice import INSTALLED, Choice
 from geartrain_simulation.machine.platter import Platter
+from geartrain_simulation.machine.violation import tell
 from geartrain_simulation.machine.world import Process
 
 _FILE, _DRAFT = "programs/choice.json", "programs/.choice.new"
@@ -73,7 +74,7 @@ class SimShelf:
             self._archives.installed.discard(gone)
             self._archives.damaged.discard(gone)
             if gone in (self._archives.running, self.proved()):
-                self._on_wrong(f"program {gone[:8]} goes while the device rests on it")
+                tell(self._on_wrong, f"program {gone[:8]} goes while the device rests on it")
         await asyncio.sleep(self._random.uniform(0, 3))
         if code and self._random.random() < 0.3:
             raise FetchError("the platform cannot be reached")
@@ -107,7 +108,7 @@ class SimChoiceFile:
         for number, step in enumerate(steps):
             step()
             self._process.point("choice.step", str(number))
-        self._on_saved(choice)
+        tell(self._on_saved, choice)
 
 
 def chosen_on(platter: Platter) -> Choice:

@@ -30,6 +30,7 @@ from geartrain.wire.envelope import DIGEST_BYTES
 from geartrain_simulation.machine.faults import Faults
 from geartrain_simulation.machine.journal import Journal, Tail, Transactions, framed, records_in
 from geartrain_simulation.machine.platter import Platter
+from geartrain_simulation.machine.violation import tell
 from geartrain_simulation.machine.world import Process
 
 _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
@@ -95,17 +96,17 @@ class SpoolBook:
         elif name == "commit":
             self._commit(what)
             if hooks:
-                self.on_commit(what)
+                tell(self.on_commit, what)
         elif name == "flip":
             self.batches[what.seq] = what
         elif name == "trim":
             if hooks:
-                self.on_trim(self.epoch, what)
+                tell(self.on_trim, self.epoch, what)
             self._trim(what)
         else:
             self._renew(*what)
             if hooks:
-                self.on_renew(what[1])
+                tell(self.on_renew, what[1])
         self.told = max(self.told, self._done)
 
     def put_back(self, files: Mapping[str, bytes]) -> None:

@@ -1,6 +1,6 @@
 """Faults planted in ingest: what it appends, when it acks, and what it keeps."""
 
-# ruff: noqa: SLF001 - a fault is planted inside
+
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from geartrain_cloud.ingest.group import Group, Partition
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_cloud.ingest.sequence import Sequencer
 from geartrain_cloud.ports import StoredSchema
+from geartrain_simulation.campaign.planting import Mutant, Patches
 from geartrain_simulation.checkers import ViolationError
 from geartrain_simulation.fleet.fleet import Fleet
 from geartrain_simulation.fleet.spark_model import SparkModel
 from geartrain_simulation.fleet.troubles import INGEST
 from geartrain_simulation.machine.disk import SimDisk
 from geartrain_simulation.machine.faults import Faults
-from geartrain_simulation.mutants.planting import Mutant, Patches
 
 _FORMER_EPOCH = b"former!!"
 

@@ -15,8 +15,8 @@ from geartrain_cloud.ingest.sequence import Sequencer
 from geartrain_edge.agent import agent, epochs
 from geartrain_edge.agent.crossing import REVISION
 from geartrain_edge.agent.session import GoingOver
+from geartrain_simulation.campaign.planting import Mutant, Patches
 from geartrain_simulation.fleet.revision_fleet import RevisionFleet
-from geartrain_simulation.mutants.planting import Mutant, Patches
 
 
 def _run(seed: int) -> object:

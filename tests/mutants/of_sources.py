@@ -20,12 +20,12 @@ from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.roster import Followed
 from geartrain_edge.sources.intake import Intake
 from geartrain_edge.sources.notes import Notes
+from geartrain_simulation.campaign.planting import Mutant, Patches
 from geartrain_simulation.fleet.devices import Device
 from geartrain_simulation.fleet.fleet import Fleet
 from geartrain_simulation.fleet.revision_fleet import DOORS, SOURCE
 from geartrain_simulation.fleet.source_fleet import SourceFleet
 from geartrain_simulation.fleet.troubles import SPOOL_POINTS, Fault
-from geartrain_simulation.mutants.planting import Mutant, Patches
 
 
 def _run(seed: int) -> object:
@@ -86,7 +86,7 @@ def _waited_for_behind_it(patches: Patches) -> None:
 
     def make(right: Any) -> Any:
         def believe(content: Content, stream: Any, header: Any, marks: Any) -> None:
-            clock = content._of(stream).clocks.get(DOORS)  # noqa: SLF001
+            clock = content._of(stream).clocks.get(DOORS)
             is_held = clock is not None and not clock.is_excluded(stream.device)
             right(content, stream, header, {DOORS: START_OF_TIME, **marks} if is_held else marks)
 

@@ -1,6 +1,6 @@
 """Faults planted in what an agent does while its device does not know the time, and once it is told."""
 
-# ruff: noqa: SLF001 - a fault is planted inside
+
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from geartrain_edge.settings import Policy
 from geartrain_edge.sources.untimed import Offset, Timed, Untimed
+from geartrain_simulation.campaign.planting import Mutant, Patches
 from geartrain_simulation.fleet.devices import Device
 from geartrain_simulation.fleet.fleet import Fleet
 from geartrain_simulation.fleet.troubles import LOSSES, SPOOL_POINTS, Fault
 from geartrain_simulation.machine.clock import SimBootClock
-from geartrain_simulation.mutants.planting import Mutant, Patches
 
 
 def clock_of_1970(seed: int) -> None:

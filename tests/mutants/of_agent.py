@@ -1,6 +1,6 @@
 """Faults planted in the agent: what it commits, sends, resends, drops, and believes of acks."""
 
-# ruff: noqa: SLF001 - a fault is planted inside
+
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from geartrain_edge.settings import Policy
 from geartrain_edge.sources.intake import Intake
 from geartrain_edge.spool.sealing import Sealer
 from geartrain_edge.uplink.uplink import Uplink
+from geartrain_simulation.campaign.planting import Mutant, Patches
 from geartrain_simulation.fleet.devices import Device
 from geartrain_simulation.fleet.fleet import Fleet
 from geartrain_simulation.machine.journal import Journal
-from geartrain_simulation.mutants.planting import Mutant, Patches
 from geartrain_simulation.stores.stores import SpoolBook
 
 

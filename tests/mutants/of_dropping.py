@@ -16,8 +16,8 @@ from geartrain_cloud.spark.moved_state import MovedState
 from geartrain_edge.agent import session
 from geartrain_edge.agent.crossing import CLAIM, LastClaim
 from geartrain_edge.spool.sealing import Sealer
+from geartrain_simulation.campaign.planting import Mutant, Patches
 from geartrain_simulation.fleet.dropping_fleet import DroppingFleet
-from geartrain_simulation.mutants.planting import Mutant, Patches
 
 
 def _run(seed: int) -> object:

@@ -1,6 +1,6 @@
 """Faults planted in the control lane: applied before it is kept, twice, late, or never told again."""
 
-# ruff: noqa: SLF001 - a fault is planted inside
+
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from geartrain.errors import WireError
 from geartrain_cloud.control.lane import ControlLane
 from geartrain_edge.parent.apps import Apps
 from geartrain_edge.parent.lane import DeviceLane
+from geartrain_simulation.campaign.planting import Mutant, Patches
 from geartrain_simulation.fleet.lane_fleet import ClonedDevice, LaneFleet, RestoredDevice, RestoredStore
-from geartrain_simulation.mutants.planting import Mutant, Patches
 
 
 def _run(seed: int) -> object:

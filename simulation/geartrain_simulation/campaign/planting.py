@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from geartrain_simulation.campaign.runs import quiet
-from geartrain_simulation.checkers import ViolationError
 from geartrain_simulation.fleet.fleet import Fleet
 from geartrain_simulation.machine.loop import DeadlockError, LivelockError
+from geartrain_simulation.machine.violation import ViolationError, as_violation
 from geartrain_simulation.machine.world import OutOfTimeError
 
 SEEDS_MAX = 300
@@ -57,7 +57,9 @@ class Kill:
 
 
 class BrokenRunError(Exception):
-    """A planted fault has broken what checks a run: a checker is to report, and never to raise."""
+    """A run under a planted fault has ended in an error that no checker reported: the fault may be planted in
+    a place that has changed since.
+    """
 
     def __init__(self, name: str, seed: int, error: Exception) -> None:
         super().__init__(f"{name}, seed {seed}: {type(error).__name__}: {error}")
@@ -77,8 +79,9 @@ def first_kill(mutant: Mutant, seeds: Iterable[int] = range(SEEDS_MAX)) -> Kill 
         for seed in seeds:
             try:
                 mutant.run(seed)
-            except FOUND as error:
+            except Exception as raised:
+                error = as_violation(raised)
+                if not isinstance(error, FOUND):
+                    raise BrokenRunError(mutant.name, seed, error) from raised
                 return Kill(seed, f"{type(error).__name__}: {error}")
-            except Exception as error:
-                raise BrokenRunError(mutant.name, seed, error) from error
     return None

@@ -18,8 +18,8 @@ from geartrain_cloud.ingest.membership import Membership
 from geartrain_cloud.ingest.roster import Followed
 from geartrain_cloud.log.part import partition_of
 from geartrain_cloud.ports import NO_SOURCE, EntryKind
+from geartrain_simulation.campaign.planting import Mutant, Patches
 from geartrain_simulation.fleet.roster_fleet import RosterFleet
-from geartrain_simulation.mutants.planting import Mutant, Patches
 
 
 def _run(seed: int) -> object:

@@ -11,8 +11,8 @@ from geartrain.graph.graph import STATE
 from geartrain_edge.agent import epochs
 from geartrain_edge.spool import shedding
 from geartrain_edge.spool.sealing import Sealer
+from geartrain_simulation.campaign.planting import Mutant, Patches
 from geartrain_simulation.fleet.leaving_fleet import LeavingFleet
-from geartrain_simulation.mutants.planting import Mutant, Patches
 
 
 def _run(seed: int) -> object:

@@ -14,8 +14,8 @@ from geartrain_edge.agent import epochs
 from geartrain_edge.agent.crossing import Numbers
 from geartrain_edge.spool import shedding
 from geartrain_edge.spool.sealing import Sealer
+from geartrain_simulation.campaign.planting import Mutant, Patches
 from geartrain_simulation.fleet.crossing_fleet import CrossingFleet
-from geartrain_simulation.mutants.planting import Mutant, Patches
 
 
 def _run(seed: int) -> object:

@@ -1,6 +1,6 @@
 """Faults planted where code is chosen: not kept, taken back after a commit, or let go too soon."""
 
-# ruff: noqa: SLF001 - a fault is planted inside
+
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from geartrain_edge.bundles import choice as choosing
 from geartrain_edge.parent import bundled
 from geartrain_edge.parent.bundled import BundledApps
+from geartrain_simulation.campaign.planting import Mutant, Patches
 from geartrain_simulation.fleet.bundle_fleet import BundleFleet
-from geartrain_simulation.mutants.planting import Mutant, Patches
 
 
 def _run(seed: int) -> object:

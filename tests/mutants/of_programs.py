@@ -1,6 +1,6 @@
 """Faults planted where a device's own program is chosen: starts not counted, silence taken for success."""
 
-# ruff: noqa: SLF001 - a fault is planted inside
+
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from geartrain_edge.parent import upgrading
 from geartrain_edge.parent.upgrading import Upgrade
 from geartrain_edge.programs import choice as choosing
 from geartrain_edge.programs.choice import INSTALLED
+from geartrain_simulation.campaign.planting import Mutant, Patches
 from geartrain_simulation.fleet.program_fleet import ProgramFleet
-from geartrain_simulation.mutants.planting import Mutant, Patches
 
 
 def _run(seed: int) -> object:

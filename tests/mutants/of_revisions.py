@@ -20,8 +20,8 @@ from geartrain_cloud.ingest.sequence import Sequencer
 from geartrain_edge.agent import agent, crossing, epochs, session
 from geartrain_edge.agent.crossing import REVISION, Numbers
 from geartrain_edge.spool.sealing import Sealer
+from geartrain_simulation.campaign.planting import Mutant, Patches
 from geartrain_simulation.fleet.revision_fleet import RevisionFleet
-from geartrain_simulation.mutants.planting import Mutant, Patches
 
 _HIDING = 940_371
 """The first world in which a gap would hide a crossing: one in thousands does."""
@@ -268,7 +268,7 @@ def _crossing_taken_before_the_cloud(patches: Patches) -> None:
 
     def make(right: Any) -> Any:
         def stranger(content: Content, stream: Any, arrival: Any) -> Any:
-            partition = content._of(stream)  # noqa: SLF001 - of the class that is patched
+            partition = content._of(stream)
             brought, partition.revision = partition.revision, 1 << 30
             try:
                 return right(content, stream, arrival)
@@ -285,7 +285,7 @@ def _former_batch_decoded_by_the_newest_schema(patches: Patches) -> None:
 
     def make(right: Any) -> Any:
         def rows(content: Content, stream: Any, arrival: Any) -> Any:
-            known = content._schemas  # noqa: SLF001 - of the class that is patched
+            known = content._schemas
             names = [name for flow, name in known if flow == stream.flow and not name.startswith("_")]
             place = stream.flow, arrival.header.channel
             if place not in known or len(names) < 2 or names[-1] == place[1]:
@@ -308,10 +308,10 @@ def _laggards_refused(patches: Patches) -> None:
     def make(right: Any) -> Any:
         def is_over(sequencer: Sequencer, stream: Any, receiver: Any, event: Any) -> bool:
             header = event.arrival.header
-            newest = sequencer._content._of(stream).revision  # noqa: SLF001 - of the class that is patched
+            newest = sequencer._content._of(stream).revision
             if header.channel and header.crossing + 1 < newest:
                 place = stream.device, stream.flow, header.epoch, header.seq
-                sequencer._outbox.nack(*place, NackReason.CLOSED)  # noqa: SLF001
+                sequencer._outbox.nack(*place, NackReason.CLOSED)
                 return True
             return bool(right(sequencer, stream, receiver, event))
 
@@ -384,7 +384,7 @@ def _former_type_read_as_the_newest(patches: Patches) -> None:
 
     def make(right: Any) -> Any:
         def schema(content: Content, flow: str, channel: str, schema_id: str) -> Any:
-            told = content._flows[flow].schemas.get(channel, "")  # noqa: SLF001 - of the class that is patched
+            told = content._flows[flow].schemas.get(channel, "")
             found = right(content, flow, channel, schema_id)
             return found and (right(content, flow, channel, told) or found)
 

@@ -1,6 +1,6 @@
 """Faults planted in the downlink: acked or sent before a commit, applied twice, files not cut off."""
 
-# ruff: noqa: SLF001 - a fault is planted inside
+
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from geartrain_cloud.downlink.downlink import Downlink
 from geartrain_cloud.downlink.sender import OutboxSender
 from geartrain_edge.downlink.receiver import DownReceiver
 from geartrain_edge.sinks.delivering import Deliveries
+from geartrain_simulation.campaign.planting import Mutant, Patches
 from geartrain_simulation.fleet.down_fleet import DownFleet
-from geartrain_simulation.mutants.planting import Mutant, Patches
 from geartrain_simulation.stores.outboxes import OutboxBook
 
 

@@ -20,8 +20,8 @@ from geartrain_edge.agent import claiming, epochs
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.agent.crossing import CLAIM
 from geartrain_edge.spool.sealing import Sealer
+from geartrain_simulation.campaign.planting import Mutant, Patches
 from geartrain_simulation.fleet.claiming_fleet import LOST, SET_BACK, TOO_LARGE, ClaimingFleet
-from geartrain_simulation.mutants.planting import Mutant, Patches
 
 
 def _run(seed: int) -> object:
@@ -75,7 +75,7 @@ def _cells_kept_by_both(patches: Patches) -> None:
 
     def make(right: Any) -> Any:
         def lend(giving: Any, claim: Any) -> Any:
-            saved, before = giving._saved, dict[Any, Any]()  # noqa: SLF001
+            saved, before = giving._saved, dict[Any, Any]()
             for key, cell in saved.cells(claim.step):
                 before[claim.step, key] = cell
             cells = right(giving, claim)
@@ -121,17 +121,17 @@ def _reads_while_it_waits(patches: Patches) -> None:
 
     def make(right: Any) -> Any:
         async def claim(agent: Any, session: Any, claiming: Any) -> bool:
-            commit = agent._commit  # noqa: SLF001
+            commit = agent._commit
 
             async def reading(session: Any, *args: Any, **more: Any) -> bool:
                 await session.intake.read(session.fragment, session.counters, 8)
                 return bool(await commit(session, *args, **more))
 
-            agent._commit = reading  # noqa: SLF001
+            agent._commit = reading
             try:
                 return bool(await right(agent, session, claiming))
             finally:
-                agent._commit = commit  # noqa: SLF001
+                agent._commit = commit
 
         return claim
 
@@ -186,7 +186,7 @@ def _whole_by_one_step(patches: Patches) -> None:
     def make(right: Any) -> Any:
         def take_manifest(taking: Any, given: Any) -> None:
             right(taking, given)
-            for shards in taking._answered.values():  # noqa: SLF001
+            for shards in taking._answered.values():
                 shards.add(given.shard)
 
         return take_manifest
@@ -200,7 +200,7 @@ def _given_and_forgotten(patches: Patches) -> None:
     def make(right: Any) -> Any:
         def lend(giving: Any, claim: Any) -> Any:
             cells = right(giving, claim)
-            giving._saved.save({(f"_aside:{name}", key): None for name, key in cells})  # noqa: SLF001
+            giving._saved.save({(f"_aside:{name}", key): None for name, key in cells})
             return cells
 
         return lend

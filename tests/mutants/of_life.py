@@ -1,6 +1,6 @@
 """Faults planted in what happens over time: lost and full spools, devices out of reach, two ingests."""
 
-# ruff: noqa: SLF001 - a fault is planted inside
+
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from geartrain_edge.sources.intake import Intake
 from geartrain_edge.spool.disk_floor import DiskFloor
 from geartrain_edge.spool.shedding import Shedder
 from geartrain_edge.uplink.uplink import Uplink
+from geartrain_simulation.campaign.planting import Mutant, Patches
 from geartrain_simulation.fleet.denied_fleet import DeniedFleet
 from geartrain_simulation.fleet.devices import Device
 from geartrain_simulation.fleet.fleet import Fleet
 from geartrain_simulation.fleet.floor_fleet import FloorFleet
 from geartrain_simulation.fleet.troubles import Fault
 from geartrain_simulation.machine.world import Process
-from geartrain_simulation.mutants.planting import Mutant, Patches
 from geartrain_simulation.stores.ledger_book import LedgerBook
 
 # Of epochs
