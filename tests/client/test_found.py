@@ -106,7 +106,7 @@ def test_help_names_what_more_there_is_to_install(monkeypatch: pytest.MonkeyPatc
     code, out, _ = gear(capsys, "--help")
     assert code == 0
     more = " ".join(out.partition("With geartrain-cloud")[2].split())
-    assert more.startswith("there are more: backup, broker, certs, deadletters, ")
+    assert more.startswith("there are more: backup, bench, broker, certs, deadletters, ")
     assert "demo" not in more
 
 

@@ -9,7 +9,7 @@ import time
 
 import psutil
 
-from geartrain_cloud.control.machine import ProcessMeter
+from geartrain_cloud.control.machine import ProcessMeter, processor_seconds
 
 CODE = """
 import subprocess, sys
@@ -42,3 +42,28 @@ def test_a_process_is_measured_with_those_that_it_has_started() -> None:
     until_s = time.monotonic() + 60
     while meter.of([one.pid])[one.pid] != (None, None):  # what it has killed is still leaving
         assert time.monotonic() < until_s
+
+
+BUSY = """
+import subprocess, sys
+subprocess.run([sys.executable, "-c", "while __import__('time').process_time() < 0.6: pass"])
+print("up", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_an_ended_process_has_used_counts_for_the_one_that_started_it() -> None:
+    command = [sys.executable, "-c", BUSY]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as one:
+        assert one.stdout is not None
+        assert one.stdout.readline() == b"up\n"
+        used = processor_seconds([one.pid])
+        times = psutil.Process(one.pid).cpu_times()
+        assert used.keys() == {one.pid}
+        assert used[one.pid] >= 0.5
+        assert abs(used[one.pid] - sum(times[:4])) < 0.2
+        assert one.stdin is not None
+        one.stdin.close()
+    assert processor_seconds([one.pid]) == {}

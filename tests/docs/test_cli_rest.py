@@ -24,6 +24,7 @@ COMMANDS: dict[str, str | tuple[str, ...]] = {
     "broker config": HERE,
     "up": STARTS,
     "down": STARTS,
+    "bench": STARTS,
     "restore": STARTS,
     "deadletters resume": DRIVER,
     "submit": ("POST /apps", "GET /apps/{name}", "PUT /bundles/{name}", "POST /trust/targets"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,7 +14,13 @@ from geartrain.fleet.selectors import parse_selector
 from geartrain_client.cli.app_options import AppName, Timeout, Wait, seconds_of
 from geartrain_client.cli.platform_options import Json, SigningKey, State, Url, completed, platform_at
 from geartrain_client.rest.platform import segment
-from geartrain_client.terminal.settings import parse_age, parse_seconds, parse_set, parse_size
+from geartrain_client.terminal.settings import (
+    parse_age,
+    parse_device_set,
+    parse_seconds,
+    parse_set,
+    parse_size,
+)
 
 apps_app = typer.Typer(rich_markup_mode=None)
 
@@ -126,23 +132,12 @@ def submit(
     """
     from geartrain_client.cli.submitting import SubmitWishes, submit_flow
 
-    given = (parse_set(settings or []), _own_settings(own or []), unchecked, seconds_of(wait, timeout))
+    given = (parse_set(settings or []), parse_device_set(own or []), unchecked, seconds_of(wait, timeout))
     ages = (parse_age("--retain", retain), parse_age("--retain-tables", retain_tables))
     kept = (ages[0], parse_size("--retain-bytes", retain_bytes), ages[1])
     cut, cuts = _cuts(cut, device_cuts or [])
     wishes = SubmitWishes(name, devices, cut, *given, json, isolation.value, key, cuts, *kept, allow_none)
     submit_flow(platform_at(url, state), flow, wishes)
-
-
-def _own_settings(given: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Settings by device; raises `ConfigError` for another form."""
-    by_device: dict[str, list[str]] = {}
-    for text in given:
-        device, colon, setting = text.partition(":")
-        if not (colon and device and setting):
-            raise ConfigError(f"--device-set {text}: write DEVICE:STEP.OPTION=VALUE")
-        by_device.setdefault(device, []).append(setting)
-    return {device: parse_set(settings) for device, settings in by_device.items()}
 
 
 def _cuts(of_app: str, given: list[str]) -> tuple[str, tuple[tuple[str, str], ...]]:

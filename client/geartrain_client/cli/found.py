@@ -23,6 +23,7 @@ GROUP = "geartrain.commands"
 ELSEWHERE = {
     "geartrain-cloud": (
         "backup",
+        "bench",
         "broker",
         "certs",
         "deadletters",

@@ -31,6 +31,21 @@ def parse_set(settings: Iterable[str], where: str = "--set ") -> dict[str, dict[
     return found
 
 
+def parse_device_set(given: Iterable[str]) -> dict[str, dict[str, dict[str, Any]]]:
+    """What `--device-set` says: options by device, step and name; raises `ConfigError` for another form.
+
+    >>> parse_device_set(["d1:quotes.path=a.csv"])
+    {'d1': {'quotes': {'path': 'a.csv'}}}
+    """
+    by_device: dict[str, list[str]] = {}
+    for text in given:
+        device, colon, setting = text.partition(":")
+        if not (colon and device and setting):
+            raise ConfigError(f"--device-set {text}: write DEVICE:STEP.OPTION=VALUE")
+        by_device.setdefault(device, []).append(setting)
+    return {device: parse_set(settings) for device, settings in by_device.items()}
+
+
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 

@@ -79,7 +79,7 @@ class DemoRun:
 
     def __call__(self, url: str, children: Mapping[str, Child]) -> bool:
         """A turn; raises `SupervisorError`, `FailedError` for an app that failed; what planning raises."""
-        _check(children)
+        check_processes(children)
         if time.monotonic() < self._ask_s:
             return False
         self._ask_s = time.monotonic() + ASK_EVERY_S
@@ -145,7 +145,7 @@ class DemoRun:
         return False
 
 
-def _check(children: Mapping[str, Child]) -> None:
+def check_processes(children: Mapping[str, Child]) -> None:
     """Raise `SupervisorError` for a process that refuses to run, or dies again and again."""
     now_s = time.monotonic()
     for name, child in children.items():
