@@ -20,7 +20,7 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
 from geartrain_cloud.broker import find_mosquitto
-from tests import spark_classes, spark_session
+from tests import second_try, spark_classes, spark_session
 from tests.postgres_server import postgres
 from tests.programs import IN_CI, PROGRAMS, begin, find_chromium, leave_out
 from tests.spark_session import scope_of, spark
@@ -66,6 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[notes_key] = []
     config.stash[skipped_key] = []
     config.pluginmanager.register(Reports(config))
+    second_try.pytest_configure(config)
 
 
 def _leave_the_users_own(config: pytest.Config) -> None:
