@@ -1,13 +1,13 @@
 """The NEXMark queries on Spark: the flows over a log, and what one would write by hand over parquet.
 
-Both are streaming queries that read the same events to their end, in micro-batches of as many rows, and hand
-their results to the driver. By hand a row of the year 2199 moves the watermark past all windows at the end.
+Both are streaming queries that read the same events to their end, in micro-batches of as many rows, and write
+their results into SQLite. By hand a row of the year 2199 moves the watermark past all windows at the end.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -19,12 +19,12 @@ from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
 from geartrain.graph.graph import Graph
-from geartrain.planning import make_plan
 from geartrain.records.event_time import END_OF_TIME
-from geartrain.schema import RowCodec
+from tests.bench.on_spark import FlowRun, HandTable, fresh, micro_batches_of
 from tests.examples.nexmark_reference import Rows
 from tests.examples.nexmark_world import KINDS, rows_of
-from tests.spark.spark_run import RowStore, SparkRun
+from tests.hosting.hosted_run import INSTANCE
+from tests.spark.log_writer import LogWriter
 
 FILE_ROWS, FILES = 20_000, 5
 """Rows of a file or segment, and how many of these a micro-batch reads."""
@@ -35,11 +35,14 @@ Timed = Sequence[tuple[int, Any]]
 
 
 class OnLog:
-    """A flow over a log that holds its sources' records; nothing is done before Spark."""
+    """A hosted flow over a log that holds its sources' records; nothing is done before Spark."""
 
     def __init__(self, spark: SparkSession, folder: Path, graph: Graph, given: Mapping[str, Timed]) -> None:
-        self.graph = graph
-        self._run = SparkRun(spark, folder, make_plan(graph, "cloud"), FILE_ROWS * FILES)
+        self._spark, self._folder, self.graph = spark, folder, graph
+        self._log = folder / "log"
+        self._log.mkdir()
+        kinds = {source: graph[source].out for source in given}
+        log = LogWriter(self._log, INSTANCE, kinds, sources=list(given))
         for source, rows in given.items():
             for first in range(0, len(rows), FILE_ROWS):
                 part = rows[first : first + FILE_ROWS]
@@ -47,26 +50,20 @@ class OnLog:
                 placed = [
                     (value, time, f"d/{source}", number) for number, (time, value) in enumerate(part, first)
                 ]
-                self._run.log.append(source, placed, rows_per_entry=FILE_ROWS, clock=clock)
+                log.append(source, placed, rows_per_entry=FILE_ROWS, clock=clock)
+        log.close()
 
-    def run(self) -> None:
-        """From the log's beginning to its end."""
-        shutil.rmtree(self._run.folder / "checkpoints", ignore_errors=True)
-        self._run.store = RowStore()
-        self._run.run()
+    def run(self) -> float:
+        """Seconds that the micro-batches took from the log's beginning to its end."""
+        self._run = FlowRun(self._spark, fresh(self._folder), self.graph, self._log, FILE_ROWS * FILES)
+        return self._run.run()
 
     def results(self) -> Rows:
         """What the last run gave."""
         (sink,) = self.graph.sinks()
-        assert self._run.store.sinks.keys() == {sink.id}  # nothing late or refused
-        codec = RowCodec(self.graph[sink.inputs[0].step].out)
-        batches = self._run.store.sinks[sink.id]
-        placed = [pair for b in batches for pair in zip(b.times, codec.from_columns(b.fields), strict=True)]
-        return rows_of(self.graph, [value for _, value in sorted(placed, key=lambda pair: pair[0])])
-
-    def close(self) -> None:
-        """Close the log."""
-        self._run.log.close()
+        hosted = self._run.hosted
+        assert hosted.sinks().keys() == {sink.id}  # nothing late or refused
+        return rows_of(self.graph, [value for _, _, value in hosted.records(sink.id)])
 
 
 class ByHand:
@@ -92,19 +89,23 @@ class ByHand:
         found = reader.parquet(str(self._folder / kind))
         return found.withColumn("time", f.timestamp_micros("at_us")).withWatermark("time", "0 seconds")
 
-    def run(self, query: Callable[[ByHand], DataFrame], finish: str) -> Rows:
-        """The rows of a query, to its end; finish: what the driver does with each micro-batch's rows."""
+    def run(self, query: Callable[[ByHand], DataFrame], finish: str) -> tuple[float, Rows]:
+        """Seconds that the micro-batches of a query took to its end, and its rows, which it has written into
+        SQLite; finish: what is done with each micro-batch's rows before.
+        """
         self._runs += 1
-        rows: list[Any] = []
+        folder = self._folder / f"run-{self._runs}"
+        folder.mkdir()
+        with closing(HandTable(folder / "out.sqlite")) as table:
 
-        def keep(batch: DataFrame, _: int) -> None:
-            rows.extend(tuple(row) for row in FINISHES[finish](batch).collect())
+            def keep(batch: DataFrame, number: int) -> None:
+                table.write(FINISHES[finish](batch), number)
 
-        writer: Any = query(self).writeStream.foreachBatch(keep)
-        running = writer.option("checkpointLocation", str(self._folder / f"checkpoint-{self._runs}")).start()
-        running.processAllAvailable()  # with the micro-batch without data that closes the windows
-        running.stop()
-        return rows
+            writer: Any = query(self).writeStream.foreachBatch(keep)
+            running = writer.option("checkpointLocation", str(folder / "spark")).start()
+            took = micro_batches_of(running)  # with the one without rows that closes the windows
+            running.stop()
+            return sum(took), table.rows()
 
 
 def _empty(kind: Any) -> dict[str, Any]:

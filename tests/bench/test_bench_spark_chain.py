@@ -1,8 +1,8 @@
 """A chain of Python steps without state in a flow, against `mapInArrow` by hand that does the same.
 
 Four functions of the user on each record: a map, a filter, and two more maps. Both read the same log in the
-same micro-batches, call the same functions on the same records, and hand what is left to the driver with its
-time. The flow also checks each output, and carries origins.
+same micro-batches, call the same functions on the same records, and write what is left into SQLite. The flow
+also checks each output, and carries origins.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from geartrain import Flow, Record, Table
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.schema import ColumnBatch
 from geartrain.testing import TestingSource
-from geartrain_cloud.spark.compile import STATELESS
-from geartrain_cloud.spark.streams import LogInput
 from tests.bench.harness import Work, scaled
 from tests.bench.on_spark import FlowRun, HandRun, fresh, warmed
+from tests.hosting.hosted_run import INSTANCE
 from tests.spark.log_writer import LogWriter
 
 ROWS = scaled(1_000_000, least=10_000)
@@ -88,7 +87,7 @@ def _by_hand(source: DataFrame) -> DataFrame:
 
 def _write(folder: Path) -> None:
     folder.mkdir()
-    writer = LogWriter(folder, "chain", {"samples": Sample}, sealed=True)
+    writer = LogWriter(folder, INSTANCE, {"samples": Sample}, sealed=True)
     for first in range(0, ROWS, MICRO_BATCH):
         numbers = list(range(first, min(first + MICRO_BATCH, ROWS)))
         columns: list[list[Any]] = [
@@ -102,21 +101,21 @@ def _write(folder: Path) -> None:
 
 
 def test_a_chain_of_python_steps(spark: SparkSession, tmp_path: Path) -> None:
-    log = LogInput(tmp_path / "log", MICRO_BATCH)
-    _write(log.folder)
+    log = tmp_path / "log"
+    _write(log)
     # Rows of ours hold thousands of records; for others, Spark's own number of rows between Java and Python.
     ours = str(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch"))
     found: dict[str, list[tuple[str, float]]] = {}
 
     def flow() -> float:
-        run = FlowRun(spark, fresh(tmp_path), _flow(), STATELESS, log)
+        run = FlowRun(spark, fresh(tmp_path), _flow(), log, MICRO_BATCH)
         took = run.run()
         found["flow"] = [(row[0], row[1]) for row in run.rows("out")]
         return ROWS / took / 1_000
 
     def by_hand() -> float:
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")
-        run = HandRun(spark, fresh(tmp_path), log, "chain", "samples", COLUMNS, _by_hand)
+        run = HandRun(spark, fresh(tmp_path), log, MICRO_BATCH, "samples", COLUMNS, _by_hand)
         took = run.run()
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", ours)
         found["by hand"] = [(row[0], row[1]) for row in run.rows()]

@@ -1,7 +1,7 @@
 """Keyed Python tasks against transformWithState by hand with one state value for each key: keys per second.
 
-Every key is touched once by one large micro-batch, then a hundredth of them by each of some small ones, of
-which the first, with which a query starts, is told apart. The hand-written processor gets pandas frames and
+Every key is touched once by one large micro-batch, then a hundredth of them by each of some small ones. The
+hand-written processor gets pandas frames and
 keeps a typed value in Spark's state for each key, as its documentation has it; it is given fewer keys, since
 what it costs it costs for each. Both count and add up.
 """
@@ -14,17 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from geartrain import Context, Flow, Record, State, Table, Task
 from geartrain.schema import ColumnBatch
 from geartrain.testing import TestingSource
-from geartrain_cloud.spark.compile import KEYED
-from geartrain_cloud.spark.streams import LogInput
 from tests.bench.harness import SIZE, Work, scaled
 from tests.bench.on_spark import FlowRun, HandRun, fresh, warmed
+from tests.hosting.hosted_run import INSTANCE
 from tests.spark.log_writer import LogWriter
 
 START_US = 1_700_000_000_000_000
@@ -107,85 +105,45 @@ def _by_hand(source: DataFrame) -> DataFrame:
 
 
 class Ticks:
-    """The log of one run: all keys at once, then a hundredth of them in each small micro-batch."""
+    """A log: all keys in its first entry, then a hundredth of them in each of some more."""
 
-    def __init__(self, folder: Path, keys: int) -> None:
+    def __init__(self, folder: Path, keys: int, touches: int) -> None:
         folder.mkdir()
         self.folder, self.keys, self.touched = folder, keys, max(1, keys // 100)
-        self._chance = random.Random(keys)
-        self.seen: dict[str, list[int]] = {}
-        self._number = 0
+        chance, seen, number = random.Random(keys), dict[str, list[int]](), 0
         self.expected: list[tuple[str, int, int]] = []
-
-    def append(self, counts: list[int]) -> None:
-        """Add entries: so many random keys at a time."""
-        writer = LogWriter(self.folder, "ticks", {"ticks": Tick}, sealed=True)
-        for count in counts:
-            picked = self._chance.sample(range(self.keys), count)
-            keys, values = [f"key-{n}" for n in picked], [n % 13 for n in picked]
-            numbers = list(range(self._number, self._number + count))
-            self._number += count
-            rows = ColumnBatch([keys, values], [START_US + n for n in numbers], ["d/ticks"] * count, numbers)
-            writer.append_rows("ticks", rows, clock=START_US + self._number)
-            for key, value in zip(keys, values, strict=True):
-                held = self.seen.setdefault(key, [0, 0])
+        writer = LogWriter(folder, INSTANCE, {"ticks": Tick}, sealed=True)
+        for count in [keys, *[self.touched] * touches]:
+            picked = chance.sample(range(keys), count)
+            names, values = [f"key-{n}" for n in picked], [n % 13 for n in picked]
+            numbers = list(range(number, number + count))
+            number += count
+            rows = ColumnBatch([names, values], [START_US + n for n in numbers], ["d/ticks"] * count, numbers)
+            writer.append_rows("ticks", rows, rows_per_entry=count, clock=START_US + number)
+            for name, value in zip(names, values, strict=True):
+                held = seen.setdefault(name, [0, 0])
                 held[0], held[1] = held[0] + 1, held[1] + value
-                self.expected.append((key, held[0], held[1]))
+                self.expected.append((name, held[0], held[1]))
         writer.close()
 
 
-def _logs(folder: Path, keys: int) -> tuple[Ticks, Ticks]:
-    """A log with all keys, and a copy of it that goes on with small touches."""
-    whole, more = Ticks(folder / f"whole-{keys}", keys), Ticks(folder / f"more-{keys}", keys)
-    whole.append([keys])
-    more.append([keys, *[more.touched] * TOUCHES])
-    return whole, more
-
-
-@pytest.fixture
-def few(tmp_path: Path) -> tuple[Ticks, Ticks]:
-    """Of 30,000 keys."""
-    return _logs(tmp_path, scaled(30_000, least=200))
-
-
-@pytest.fixture
-def many(tmp_path: Path) -> tuple[Ticks, Ticks]:
-    """Of 300,000 keys."""
-    return _logs(tmp_path, scaled(300_000, least=400))
-
-
-def test_keyed_tasks(
-    spark: SparkSession, tmp_path: Path, few: tuple[Ticks, Ticks], many: tuple[Ticks, Ticks]
-) -> None:
+def test_keyed_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    few = Ticks(tmp_path / "few", scaled(30_000, least=200), TOUCHES)
+    many = Ticks(tmp_path / "many", scaled(300_000, least=400), TOUCHES)
+    whole = Ticks(tmp_path / "whole", few.keys, 0)
     small: dict[str, float] = {}
-    started: dict[str, float] = {}
 
-    def flow(logs: tuple[Ticks, Ticks], touched: str) -> float:
-        whole, more = logs
-        place = fresh(tmp_path)
-        run = FlowRun(spark, place, _flow(), KEYED, LogInput(whole.folder, whole.keys))
-        took = run.run()
-        # The other log begins with the same entries, and its small ones are a micro-batch each.
-        rest = FlowRun(spark, place, _flow(), KEYED, LogInput(more.folder, more.touched), run.sinks)
-        rest.run()
-        assert len(rest.micro_batches) == TOUCHES
-        assert sorted(rest.rows("seen")) == sorted(more.expected)
-        # The first one of a query waits for the process that tells Spark of its state.
-        started[touched], each = rest.micro_batches[0], statistics.median(rest.micro_batches[1:])
-        small[touched] = more.touched / each
-        return whole.keys / took
+    def flow(log: Ticks, touched: str) -> float:
+        run = FlowRun(spark, fresh(tmp_path), _flow(), log.folder, log.touched)
+        run.run()
+        assert sorted(run.rows("seen")) == sorted(log.expected)
+        first, *rest = run.micro_batches[-1 - TOUCHES :]  # one for each entry; those before them had no rows
+        small[touched] = log.touched / statistics.median(rest)
+        return log.keys / first
 
     def by_hand() -> float:
-        whole = few[0]
-        run = HandRun(
-            spark,
-            fresh(tmp_path),
-            LogInput(whole.folder, whole.keys),
-            "ticks",
-            "ticks",
-            ("key", "value"),
-            _by_hand,
-        )
+        place, columns = fresh(tmp_path), ("key", "value")
+        run = HandRun(spark, place, whole.folder, whole.keys, "ticks", columns, _by_hand)
         took = run.run()
         assert sorted(run.rows()) == sorted(whole.expected)
         return whole.keys / took
@@ -202,7 +160,5 @@ def test_keyed_tasks(
         "spark keyed tasks", "keys/s", warmed(contenders), BY_HAND, versions=("pyspark",), goals=goals
     )
     rows = {row["name"]: row for row in work.run()}
-    for name, logs in ((TOUCHED_FEW, few), (TOUCHED, many)):
-        touched = logs[1].touched
-        took = touched / rows[name]["median"]
-        print(f"  {name}: {took:.2f} s a micro-batch of {touched:,}, {started[name]:.2f} s the first one")
+    for name, log in ((TOUCHED_FEW, few), (TOUCHED, many)):
+        print(f"  {name}: {log.touched / rows[name]['median']:.2f} s a micro-batch of {log.touched:,}")
