@@ -9,7 +9,7 @@ bounded by one row.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import field
 from functools import cached_property, lru_cache
@@ -24,10 +24,11 @@ from geartrain.printable import shortened
 from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME, format_time
 from geartrain.schema import Field, Logical, Schema, derive, logicals
 from geartrain.source import Split
-from geartrain_devices.csv_columns import column_index, field_at
-from geartrain_devices.csv_rows import PLAIN, CsvOptions, Row, read_header, read_rows
-from geartrain_devices.csv_values import CsvValues
-from geartrain_devices.file_replay import FileReplay, RecordedRow, RowReader
+from geartrain_devices.csv_columns import column_index
+from geartrain_devices.csv_rows import PLAIN, CsvOptions, PlainRows, Row, read_blocks, read_header, read_rows
+from geartrain_devices.csv_values import CsvValues, ParseAll
+from geartrain_devices.file_order import CHUNK_BYTES_MAX, ProblemRow, RowChunk, RowReader
+from geartrain_devices.file_replay import FileReplay
 from geartrain_devices.no_record import BAD_TIME, BAD_VALUE, NoRecordError, code_of
 from geartrain_devices.written_times import Times
 
@@ -40,6 +41,9 @@ REFUSED = "refused"
 """The code of a row that the user's own check or constructor refuses."""
 _VALUES_MAX = 10_000
 """Values of a partition column that are counted for a warning."""
+_ROW_OVERHEAD_BYTES = 100
+_APART_MAX = 32
+"""So many rows, of which one is no plain record, are read one by one."""
 _NAMED_MAX = 5
 """Values that a warning names."""
 
@@ -157,15 +161,21 @@ class _Layout(msgspec.Struct, frozen=True):
     logicals: tuple[Logical | None, ...]
     columns: tuple[_Column, ...]
     parsers: tuple[Callable[[str], Any], ...]
+    column_parsers: tuple[ParseAll, ...]
     time_index: int | None
     time_column: str
     partition: _Column | None
     partition_column: str
     select: frozenset[str]
     others: bool
-    check: Callable[[Any], str | None]
+    check: Callable[[Any], str | None] | None
+    """None where no record is refused."""
     moment: Callable[[str], int]
+    times: Times | None
+    """What reads texts as `moment` does, None where a subclass reads another form."""
     source: str
+    warned: list[str] = msgspec.field(default_factory=list)
+    """What the log has been told, once, though the file is read twice."""
 
     @staticmethod
     def of(
@@ -193,8 +203,9 @@ class _Layout(msgspec.Struct, frozen=True):
             return _Column(index, found[1] if found else None)
 
         has_own = type(source).moment is not CsvReplay.moment  # a subclass that reads another form
-        times = lru_cache(maxsize=4_096)(Times(name, options).of_text)  # days repeat
-        values = CsvValues(options, times)
+        times = Times(name, options)
+        moment = lru_cache(maxsize=4_096)(times.of_text)  # days repeat
+        values = CsvValues(options, moment)
         return _Layout(
             path,
             options,
@@ -204,33 +215,103 @@ class _Layout(msgspec.Struct, frozen=True):
             kinds,
             tuple(place(column) for column in names),
             tuple(values.parser(*pair) for pair in zip(schema.fields, kinds, strict=True)),
+            tuple(values.column_parser(*pair) for pair in zip(schema.fields, kinds, strict=True)),
             column_index(path, header, time_column, options, needed) if time_column else None,
             time_column,
             place(partition) if partition else None,
             partition,
             frozenset(source.select),
             source.others,
-            source.check,
-            source.moment if has_own else times,
+            None if type(source).check is CsvReplay.check else source.check,
+            source.moment if has_own else moment,
+            None if has_own else times,
             name,
         )
 
-    def rows(self) -> Iterator[RecordedRow | None]:
-        """One of each row below the header: None for a row of another device."""
-        with closing(read_rows(self.path, self.options)) as rows:
-            next(rows, None)
-            missing, others = set(self.select), set[str]()
-            for row in rows:
-                part = self._part(row) if self.select else ""
-                missing.discard(part)
-                if not self.select or (part in self.select if part else self.others):
-                    yield self._read(row)
-                else:
-                    if len(others) < _VALUES_MAX:
-                        others.add(part)
-                    yield None
+    @property
+    def paths(self) -> Sequence[str]:
+        """The file."""
+        return (self.path,)
+
+    def chunks(self, sizes: Mapping[str, int] = {}) -> Iterator[RowChunk]:
+        """The rows below the header that this device takes, as `RowReader` says."""
+        missing, others = set(self.select), set[str]()
+        chunk, size_bytes = RowChunk(), 0
+        with closing(read_blocks(self.path, self.options, sizes.get(self.path))) as blocks:
+            for block in blocks:
+                if isinstance(block, PlainRows):
+                    self._read_all(chunk, block, self._taken(block.fields, missing, others))
+                    size_bytes = CHUNK_BYTES_MAX
+                elif self._taken([block.fields], missing, others):
+                    self._read_into(chunk, block)
+                    size_bytes += _ROW_OVERHEAD_BYTES + block.size
+                if size_bytes >= CHUNK_BYTES_MAX:
+                    yield chunk
+                    chunk, size_bytes = RowChunk(), 0
+        yield chunk
         if missing:
             self._warn(sorted(missing), others)
+
+    def _taken(self, rows: list[list[str]], missing: set[str], others: set[str]) -> Sequence[int]:
+        """The indexes of the rows that this device takes; notes what there is of the partition column."""
+        if not self.select:
+            return range(len(rows))
+        taken = []
+        for index, part in enumerate(map(self._part, rows)):
+            missing.discard(part)
+            if part in self.select if part else self.others:
+                taken.append(index)
+            elif len(others) < _VALUES_MAX:
+                others.add(part)
+        return taken
+
+    def _read_all(self, chunk: RowChunk, block: PlainRows, taken: Sequence[int]) -> None:
+        """Read plain rows by the column, or one by one where one of them is no plain record."""
+        rows = block.fields if len(taken) == len(block.fields) else [block.fields[index] for index in taken]
+        lines = [block.line + index for index in taken]
+        parts = [(0, len(rows))]
+        alone: list[Row] = []
+        while parts:
+            start, end = parts.pop()
+            found = self._columns_of(rows[start:end]) if start < end else None
+            if found is not None:
+                records, times = found
+                chunk.records += records
+                chunk.times += times
+                chunk.lines += lines[start:end]
+                chunk.contents += rows[start:end]
+            elif end - start > _APART_MAX:
+                middle = (start + end) // 2
+                parts += [(middle, end), (start, middle)]
+            else:
+                alone = alone or block.rows()
+                for index in taken[start:end]:
+                    self._read_into(chunk, alone[index])
+
+    def _columns_of(self, rows: list[list[str]]) -> tuple[list[Any], list[int]] | None:
+        """The records of rows and their times, None where one of them has to be read by itself."""
+        if set(map(len, rows)) != {self.width}:
+            return None
+        texts: list[Sequence[str]] = list(zip(*rows, strict=True))
+        try:
+            times = self._times_of([""] * len(rows) if self.time_index is None else texts[self.time_index])
+            values = [
+                parse(texts[at.index] if at.derive is None else list(map(at.derive, texts[at.index])))
+                for parse, at in zip(self.column_parsers, self.columns, strict=True)
+            ]
+            for place, logical in enumerate(self.logicals):
+                if logical is not None:
+                    values[place] = [None if v is None else logical.lift(v) for v in values[place]]
+            records = values[0] if self.schema.scalar else list(map(self.kind, *values))
+            if self.check is not None and any(self.check(record) is not None for record in records):
+                return None
+        except USER_ERRORS:  # which row it is, and why, comes from reading it by itself
+            return None
+        return records, times
+
+    def _times_of(self, texts: Sequence[str]) -> list[int]:
+        found = None if self.times is None else self.times.alike_times(list(texts))
+        return list(map(self._time, texts)) if found is None else found
 
     def _warn(self, missing: list[str], others: set[str]) -> None:
         """Say which values of `select` no row has; others: values that rows have and `select` has not."""
@@ -244,44 +325,45 @@ class _Layout(msgspec.Struct, frozen=True):
             some = ", ".join(map(shortened, values[:_NAMED_MAX]))
             what = f"select = [{named}] selects none of the {count} values in {where}"
             what += f", such as {some}" if some else ""
-        _LOG.warning("selects_nothing: %s: %s", self.source, what)
+        if not self.warned:
+            self.warned.append(what)
+            _LOG.warning("selects_nothing: %s: %s", self.source, what)
 
     def survey(self) -> Iterator[tuple[str, int | None]]:
         """Partition and event time of each row."""
         with closing(read_rows(self.path, self.options)) as rows:
             next(rows, None)
             for row in rows:
-                read = self._read(row)
-                yield self._part(row), None if read.problem else read.time
+                chunk = RowChunk()
+                self._read_into(chunk, row)
+                yield self._part(row.fields), chunk.times[0] if chunk.times else None
 
-    def _part(self, row: Row) -> str:
+    def _part(self, fields: list[str]) -> str:
         """The text of a row's partition, empty where it has none that can be read."""
         if self.partition is None:
             return ""
-        text = field_at(row, self.partition.index)
+        text = fields[self.partition.index] if self.partition.index < len(fields) else ""
         try:
             return text if self.partition.derive is None else self.partition.derive(text)
         except ValueError:
             return ""
 
-    def _read(self, row: Row) -> RecordedRow:
+    def _read_into(self, chunk: RowChunk, row: Row) -> None:
         time_us = None
         try:
             fields = self._fields(row)
             time_us = self._time("" if self.time_index is None else fields[self.time_index])
-            values = [
-                self._value(field, parse, column, fields)
-                for field, parse, column in zip(self.schema.fields, self.parsers, self.columns, strict=True)
-            ]
-            problem, code = self.check(self.record(values)), REFUSED
+            record = self.record(fields)
+            problem, code = None if self.check is None else self.check(record), REFUSED
             if problem is None:
-                return RecordedRow(row.line, time_us, values)
+                chunk.add(record, time_us, row.line, fields)
+                return
         except ValueError as error:
             problem, code = str(error), code_of(error)
         except USER_ERRORS as error:  # the user's own check or constructor: the row is the letter
             problem, code = describe(error), REFUSED
         where = f"{Path(self.path).name}, line {row.line}"
-        return RecordedRow(row.line, time_us, [], f"{where}: {problem}", row.raw, code)
+        chunk.problems.append(ProblemRow(row.line, f"{where}: {problem}", row.raw, time_us, code))
 
     def _fields(self, row: Row) -> list[str]:
         """As many texts as the header has names; raises `NoRecordError`."""
@@ -315,14 +397,18 @@ class _Layout(msgspec.Struct, frozen=True):
 
     @staticmethod
     def _value(field: Field, parse: Callable[[str], Any], column: _Column, fields: list[str]) -> Any:
-        """As a column holds it: that is what can be sorted on disk."""
+        """As a column holds it."""
         try:
             return parse(column.text(fields))
         except (ValueError, OverflowError) as error:
             raise NoRecordError(f"column {field.name}: {error}", code_of(error, BAD_VALUE)) from None
 
-    def record(self, values: list[Any]) -> Any:
-        """The record of its columns' values."""
+    def record(self, content: list[str]) -> Any:
+        """The record of the texts of a row that is as wide as the header; raises `ValueError`."""
+        values = [
+            self._value(field, parse, column, content)
+            for field, parse, column in zip(self.schema.fields, self.parsers, self.columns, strict=True)
+        ]
         if any(self.logicals):
             pairs = zip(self.logicals, values, strict=True)
             values = [v if logical is None or v is None else logical.lift(v) for logical, v in pairs]

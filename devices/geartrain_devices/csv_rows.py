@@ -126,6 +126,25 @@ class Row(msgspec.Struct, frozen=True):
     code: str = NOT_A_RECORD
 
 
+class PlainRows(msgspec.Struct, frozen=True):
+    """Rows that follow each other, of which each is one line of text without quotes.
+
+    line: of the first of them; fields: of each its texts; data: all bytes, with line feeds between rows.
+    """
+
+    line: int
+    fields: list[list[str]]
+    data: bytes
+
+    def rows(self) -> list[Row]:
+        """Each by itself."""
+        raws = self.data.split(b"\n")
+        return [
+            Row(line, raw.rstrip(b"\r"), fields, len(raw) + 1)
+            for line, (raw, fields) in enumerate(zip(raws, self.fields, strict=True), self.line)
+        ]
+
+
 class PassedOver(msgspec.Struct):
     """Lines that are no rows: blank ones, comments, and those at the start; bytes: of all these."""
 
@@ -153,6 +172,26 @@ def read_rows(
     """
     with open_text(path, options.encoding) as lines:
         yield from _RowReader(path, lines, options, passed_over or PassedOver()).read()
+
+
+def read_blocks(
+    path: str, options: CsvOptions = PLAIN, size_bytes: int | None = None
+) -> Generator[Row | PlainRows, None, None]:
+    """The rows of a file without its header, those that are plain by many.
+
+    Args:
+        path: the file.
+        options: how it is written, checked by `check_csv`.
+        size_bytes: how much of the file is read, None for all.
+
+    Yields:
+        What `read_rows` gives, in its order.
+
+    Raises:
+        SourceError: as of `read_rows`.
+    """
+    with open_text(path, options.encoding, size_bytes) as lines:
+        yield from _RowReader(path, lines, options, PassedOver()).read_blocks()
 
 
 def read_header(path: str, options: CsvOptions = PLAIN) -> list[str]:
@@ -186,6 +225,46 @@ class _RowReader:
         self._columns = header.fields
         yield header
         yield from self._rows()
+
+    def read_blocks(self) -> Generator[Row | PlainRows, None, None]:
+        """Each row below the header, those that are plain by many."""
+        self._pass_over_start()
+        self._columns = self._header().fields
+        rows = self._rows()
+        while True:
+            block = self._lines.whole_lines(ROW_BYTES_MAX)
+            plain = self._plain_rows(block) if block else None
+            if plain is not None:
+                self._lines.advance(self._lines.at + len(block) + 1, len(plain.fields))
+                yield plain
+                continue
+            end = self._lines.number + block.count(b"\n") + 1
+            while self._lines.number < end:
+                row = next(rows, None)
+                if row is None:
+                    return
+                yield row
+
+    def _plain_rows(self, block: bytes) -> PlainRows | None:
+        """The rows of whole lines, None where one of them has to be looked at by itself."""
+        options, data = self._options, block
+        if options.line_end or options.trailing_delimiter or self._coding.unit_bytes > 1:
+            return None
+        if b"\r" in block:
+            if block.count(b"\r") != block.count(b"\r\n") + block.endswith(b"\r"):
+                return None
+            data = block.replace(b"\r\n", b"\n").removesuffix(b"\r")
+        comment = options.comment.encode(self._coding.name, "replace")
+        if any(part and part in data for part in (self._quote, comment)):
+            return None
+        if data.startswith(b"\n") or data.endswith(b"\n") or b"\n\n" in data or not data:
+            return None
+        try:
+            text = self._coding.decode(data)
+        except NotTextError:
+            return None
+        delimiter = self._delimiter
+        return PlainRows(self._lines.number, [line.split(delimiter) for line in text.split("\n")], block)
 
     def _pass_over_start(self) -> None:
         """Take the delimiter from a first line such as `sep=;`, and pass over it and the lines to skip."""

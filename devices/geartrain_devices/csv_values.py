@@ -8,7 +8,7 @@ value is refused with half a sentence that names the option that would read it, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite, isinf
 from typing import Any, Final
 
@@ -16,12 +16,14 @@ from geartrain.printable import shortened
 from geartrain.records.event_time import to_datetime
 from geartrain.schema import Field, FieldType, Logical
 from geartrain.schema.logical import DecimalField
+from geartrain.schema.storable import are_int64
 from geartrain_devices.csv_rows import CsvOptions
 from geartrain_devices.no_record import BAD_VALUE, MISSING_VALUE, NAN, NoRecordError
 from geartrain_devices.written_times import NoTimeError
 
 _INT = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(r"[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|inf|infinity)", re.IGNORECASE)
+_INT_CHARS_MAX: Final = 20
 _BOOLS: Final = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
 _NUMBERS: Final = (FieldType.INT64, FieldType.FLOAT64)
 _SPACES: Final = " \u00a0\u202f"
@@ -47,6 +49,7 @@ _USUAL_MARKS: Final = frozenset(
 )
 
 Parse = Callable[[str], Any]
+ParseAll = Callable[[Sequence[str]], list[Any]]
 
 
 class CsvValues:
@@ -100,6 +103,19 @@ class CsvValues:
             return parse(text)
 
         return parse_marked
+
+    def column_parser(self, field: Field, logical: Logical | None) -> ParseAll:
+        """What reads the texts of one field of many rows.
+
+        Returns:
+            A function of texts that gives what `parser` gives of each. It raises `ValueError` where one of
+            them has to be read by itself.
+        """
+        parse, is_plain = self.parser(field, logical), self._decimal == "." and not self._thousands
+        parse_all = _PARSE_ALL.get(field.type)
+        if logical is not None or parse_all is None or self._marks or not is_plain:
+            return lambda texts: list(map(parse, texts))
+        return lambda texts: list(map(parse, texts)) if "" in texts else parse_all(texts)
 
     def _number_parser(self, parse: Parse) -> Parse:
         """What reads numbers as the options have them written."""
@@ -199,7 +215,7 @@ def _parse_finite(text: str) -> float:
 
 def _parse_int(text: str) -> int:
     plain = text.strip()
-    if _INT.fullmatch(plain) and len(plain) <= 20 and -(2**63) <= int(plain) < 2**63:
+    if _INT.fullmatch(plain) and len(plain) <= _INT_CHARS_MAX and -(2**63) <= int(plain) < 2**63:
         return int(plain)
     raise ValueError(f"{shortened(text)} is not an integer of 64 bits")
 
@@ -209,3 +225,30 @@ def _parse_bool(text: str) -> bool:
     if found is None:
         raise NoRecordError(f"{shortened(text)} is not true or false", BAD_VALUE)
     return found
+
+
+def _parse_floats(texts: Sequence[str]) -> list[float]:
+    """Of texts that are nothing but finite numbers; raises `ValueError` for others, even for `nan`."""
+    if "".join(texts).strip("0123456789+-.eE"):  # what is left begins with another character
+        raise ValueError
+    numbers = list(map(float, texts))
+    if not all(map(isfinite, numbers)):
+        raise ValueError
+    return numbers
+
+
+def _parse_ints(texts: Sequence[str]) -> list[int]:
+    """The same of integers."""
+    if "".join(texts).strip("0123456789+-") or max(map(len, texts)) > _INT_CHARS_MAX:
+        raise ValueError
+    numbers = list(map(int, texts))
+    if not are_int64(numbers):
+        raise ValueError
+    return numbers
+
+
+_PARSE_ALL: Final[Mapping[FieldType, ParseAll]] = {
+    FieldType.INT64: _parse_ints,
+    FieldType.FLOAT64: _parse_floats,
+    FieldType.STR: list,
+}

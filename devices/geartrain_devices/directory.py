@@ -21,7 +21,7 @@ from geartrain.source import Batch, Reject, Source, Split
 from geartrain_devices.complete_files import CompleteFiles
 from geartrain_devices.csv_replay import csv_reader
 from geartrain_devices.csv_rows import CsvOptions
-from geartrain_devices.file_replay import RecordedRow, RowReader, RowReport
+from geartrain_devices.file_order import ProblemRow, RowReader, RowReport
 from geartrain_devices.json_fields import JsonFields
 from geartrain_devices.json_lines import JsonFileOptions, JsonReader
 from geartrain_devices.text_bytes import check_encoding
@@ -145,8 +145,7 @@ class _DirectorySplit:
         self._source, self.name = source, name
         self._folder, self._pattern, self._last = folder, pattern, last
         self._files: list[str] = []
-        self._rows: Iterator[RecordedRow | None] | None = None
-        self._open: RowReader | None = None
+        self._rows: Iterator[tuple[int, Any] | ProblemRow] | None = None
         self._report: RowReport | None = None
         self._told = False
         self._at = -1
@@ -163,26 +162,25 @@ class _DirectorySplit:
         rejects: list[Reject] = []
         while rank < len(self._files) and len(values) + len(rejects) < limit:
             name = self._files[rank]
-            if self._rows is None or self._open is None or self._report is None:
+            if self._rows is None or self._report is None:
                 if not self._complete.is_complete(name, is_last=ended):
                     break
                 path = str(self._folder / name)
                 self._complete.begin(name)
-                self._open, self._report = self.reader(path), RowReport(self._source, path)
-                self._rows = islice(self._open.rows(), row, None)
+                self._report = RowReport(self._source, path)
+                self._rows = islice(_rows_of(self.reader(path), self._report), row, None)
             found = next(self._rows, None)
             if found is None:
                 self._report.end()
                 self._complete.check_grown(name, is_all_read=True)
                 rank, row, self._rows = rank + 1, 0, None
                 continue
-            self._report.saw(found)
             number = rank * ROWS_MAX + row
-            if found.problem or found.time is None:
+            if isinstance(found, ProblemRow):
                 rejects.append(Reject(number, found.problem, found.raw, found.time, found.code))
             else:
-                values.append(self._open.record(found.columns))
-                times.append(found.time)
+                times.append(found[0])
+                values.append(found[1])
                 numbers.append(number)
             row += 1
         self._at = rank * ROWS_MAX + row
@@ -234,3 +232,10 @@ class _DirectorySplit:
     async def close(self) -> None:
         """Nothing stays open but the file at hand, which goes with its reader."""
         self._rows = None
+
+
+def _rows_of(reader: RowReader, report: RowReport) -> Iterator[tuple[int, Any] | ProblemRow]:
+    """The rows of a file as they stand."""
+    for chunk in reader.chunks():
+        report.note(chunk)
+        yield from chunk.rows()

@@ -9,99 +9,21 @@ be late. The file may be larger than memory; it must not change while a flow tha
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
-
-import msgspec
+from typing import ClassVar, TypeVar
 
 from geartrain.declarations.options import Count, FilePath
 from geartrain.errors import SourceError
 from geartrain.records.event_time import parse_time
 from geartrain.source import Batch, Reject, Source
-from geartrain_devices.external_sort import Entry, SortedRows
-from geartrain_devices.no_record import NOT_A_RECORD
+from geartrain_devices.file_order import TURN_ROWS, FileOrder, RowReader, RowReport, Stretch
 from geartrain_devices.pace import speed_of
-from geartrain_devices.text_bytes import TEXT_CODES
 
 T = TypeVar("T")
-_LOG = logging.getLogger("geartrain.devices")
-
-_TURN_ROWS = 1_000
-_POLL_BYTES_MAX = 1 << 20
-_ROW_OVERHEAD_BYTES = 300
-
-
-class RecordedRow(msgspec.Struct, frozen=True):
-    """A row of a file: the line it begins on; its event time, microseconds, and the columns of its record.
-
-    Or, where it is no record, `problem` (a sentence) with its `code`, its raw bytes, and its time if it has
-    one.
-    """
-
-    line: int
-    time: int | None
-    columns: list[Any]
-    problem: str = ""
-    raw: bytes = b""
-    code: str = NOT_A_RECORD
-
-
-class RowReport:
-    """What a person should know of a file as a whole, said in the log by a warning with a name.
-
-    `not_utf8`, `not_encoded` or `not_text`: at the first row that is no text of the file's encoding;
-    `no_records`: where all rows of the file are dead letters.
-    """
-
-    def __init__(self, source: str, path: str) -> None:
-        """source: how the log calls it, `source quotes`."""
-        self._source, self._path = source, path
-        self._rows = self._records = 0
-        self._first = ""
-        self._told = False
-
-    def saw(self, row: RecordedRow) -> None:
-        """Take notice of a row."""
-        self._rows += 1
-        if not row.problem:
-            self._records += 1
-            return
-        self._first = self._first or row.problem
-        if row.code in TEXT_CODES and not self._told:
-            self._told = True
-            _LOG.warning(
-                "%s: %s: %s; such rows of file %s are dead letters",
-                *(row.code, self._source, row.problem, self._path),
-            )
-
-    def end(self) -> None:
-        """The file has ended."""
-        if self._rows and not self._records:
-            _LOG.warning(
-                "no_records: %s: none of the %d rows of file %s is a record; the first: %s",
-                *(self._source, self._rows, self._path, self._first),
-            )
-
-
-class RowReader(Protocol):
-    """How the rows of one file are read."""
-
-    @property
-    def path(self) -> str:
-        """The file, for errors."""
-        ...
-
-    def rows(self) -> Iterator[RecordedRow | None]:
-        """One of each row: None for one of another device. Raises `SourceError`."""
-        ...
-
-    def record(self, columns: list[Any]) -> Any:
-        """The record of a row's columns."""
-        ...
 
 
 class FileReplay(Source[T]):
@@ -167,7 +89,7 @@ class FileReplay(Source[T]):
 
 
 class ReplaySplit:
-    """The rows of one file that a device takes. Sorts on the first read, a few rows a turn of the loop."""
+    """The rows of one file that a device takes. Looks at all of them before the first read."""
 
     out_of_orderness_us = 0
     as_recorded = False
@@ -179,99 +101,91 @@ class ReplaySplit:
     ) -> None:
         """source: how the log calls it, `source quotes`; name: of the split."""
         self.name = name
-        self._reader, self._speed, self._monotonic_s = rows, speed, monotonic_s
-        self._report = RowReport(source, rows.path)
-        self._sorted: SortedRows | None = None
-        self._waiting: Iterator[Entry] = iter(())
-        self._next: Entry | None = None
+        self._source, self._reader, self._speed, self._monotonic_s = source, rows, speed, monotonic_s
+        self._order: FileOrder | None = None
+        self._waiting: Iterator[Stretch] = iter(())
+        self._next: Stretch | None = None
         self._at = -1
         self._anchor: tuple[int, float] | None = None
 
     async def read(self, position: int, limit: int) -> Batch:
         """Up to `limit` rows from rank `position` on, fewer where they are large or not yet due."""
-        if self._sorted is None:
-            self._sorted = await self._sort()
+        if self._order is None:
+            self._order = await self._survey()
         if position != self._at:
-            self._seek(self._sorted, position)
-        values: list[Any] = []
-        times: list[int] = []
-        numbers: list[int] = []
-        rejects: list[Reject] = []
-        size_bytes = 0
-        while (entry := self._next) is not None and len(values) + len(rejects) < limit and self._due(entry):
-            problem, time_us, content, code = entry.content
-            if problem:
-                rejects.append(Reject(self._at, problem, content, time_us, code))
-            else:
-                values.append(self._reader.record(content))
-                times.append(time_us)
-                numbers.append(self._at)
-            size_bytes += _size(entry.content)
-            self._at += 1
+            await self._seek(self._order, position)
+        if self._next is None:
+            return Batch([], [], [], position, ended=True)
+        found, due = self._next, self._count_due(self._next, limit)
+        if due < len(found):
+            found, self._next = found.split(due)
+        else:
             self._next = next(self._waiting, None)
-            if size_bytes >= _POLL_BYTES_MAX:
-                break
-        return Batch(values, times, numbers, self._at, rejects, ended=self._next is None)
+        numbers, problem_numbers = found.numbers(position)
+        rejects = [
+            Reject(number, row.problem, row.raw, row.time, row.code)
+            for number, row in zip(problem_numbers, found.problems, strict=True)
+        ]
+        self._at += len(found)
+        return Batch(found.records, found.times, numbers, self._at, rejects, ended=self._next is None)
 
     async def close(self) -> None:
-        """Drop the sorted rows."""
-        if self._sorted is not None:
-            self._sorted.close()
-            self._sorted = None
+        """Drop what was sorted, and close the file."""
+        self._close_file()
+        if self._order is not None:
+            self._order.close()
+            self._order = None
             self._at = -1
 
-    async def _sort(self) -> SortedRows:
-        ranked = SortedRows()
+    async def _survey(self) -> FileOrder:
+        report = RowReport(self._source, self._reader.path)
+        order = FileOrder(self._reader, report, as_recorded=self.as_recorded)
         try:
-            for number, row in enumerate(self._reader.rows(), 1):
-                if row is not None:
-                    self._report.saw(row)
-                    entry = self._entry(row)
-                    ranked.add(entry, _size(entry.content))
-                if number % _TURN_ROWS == 0:
-                    await asyncio.sleep(0)  # the uplink and the signals get their turn
-            ranked.finish()
-            self._report.end()
+            await order.survey()
         except BaseException:
-            ranked.close()
+            order.close()
             raise
-        return ranked
+        return order
 
-    def _entry(self, row: RecordedRow) -> Entry:
-        # A record has no code: empty texts and None cost a byte each on disk.
-        content = (
-            [row.problem, row.time, row.raw, row.code] if row.problem else ["", row.time, row.columns, ""]
-        )
-        if self.as_recorded:
-            return Entry(0, 0, row.line, content)
-        return Entry(0, 0, row.line, content) if row.problem else Entry(1, row.time or 0, row.line, content)
-
-    def _seek(self, ranked: SortedRows, position: int) -> None:
-        if position > len(ranked):
+    async def _seek(self, order: FileOrder, position: int) -> None:
+        self._close_file()
+        self._waiting, rows = order.stretches(), 0
+        while (found := next(self._waiting, None)) is not None and rows + len(found) <= position:
+            if (rows + len(found)) // TURN_ROWS > rows // TURN_ROWS:
+                await asyncio.sleep(0)  # the uplink and the signals get their turn
+            rows += len(found)
+        if found is None and rows < position:
             raise SourceError(
-                f"file {self._reader.path} has {len(ranked)} rows for {self.name}, but {position} were read "
+                f"file {self._reader.path} has {rows} rows for {self.name}, but {position} were read "
                 "from it before: it must not change while a flow that reads it goes on"
             )
-        self._waiting = ranked.read(position)
-        self._next = next(self._waiting, None)
+        self._next = found if found is None or rows == position else found.split(position - rows)[1]
         self._at = position
 
-    def _due(self, entry: Entry) -> bool:
-        problem, time_us, *_ = entry.content
+    def _close_file(self) -> None:
+        if isinstance(self._waiting, Generator):
+            self._waiting.close()
+        self._waiting, self._next, self._at = iter(()), None, -1
+
+    def _count_due(self, found: Stretch, limit: int) -> int:
+        """How many of the next rows are due, `limit` at the most."""
+        most = min(limit, len(found))
+        if self._speed == math.inf and self.halt is None:
+            return most
+        for count, (time_us, is_record) in enumerate(islice(found.rows_in_order(), most)):
+            if not self._is_due(time_us, is_record=is_record):
+                return count
+        return most
+
+    def _is_due(self, time_us: int | None, *, is_record: bool) -> bool:
         if self.halt is not None and time_us is not None and time_us >= self.halt[0]:
             if not self.halt[1].exists():
                 return False
             self.halt = self._anchor = None  # the pace begins again here
-        if self._speed == math.inf or problem:
+        if self._speed == math.inf or not is_record or time_us is None:
             return True
         now_s = self._monotonic_s()
         if self._anchor is None:
             self._anchor = (time_us, now_s)
         first_us, began_s = self._anchor
-        return bool(time_us - first_us <= (now_s - began_s) * self._speed * 1_000_000)
-
-
-def _size(content: list[Any]) -> int:
-    """About how many bytes a row takes in memory."""
-    columns = content[2] if isinstance(content[2], list) else [content[0], content[2]]
-    return _ROW_OVERHEAD_BYTES + sum(len(part) for part in columns if isinstance(part, str | bytes))
+        return time_us - first_us <= (now_s - began_s) * self._speed * 1_000_000

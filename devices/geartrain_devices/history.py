@@ -14,7 +14,6 @@ import re
 import time as clock
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,11 +24,12 @@ from geartrain.errors import ConfigError, SourceError
 from geartrain.source import Batch, Source, Split
 from geartrain_devices.csv_replay import csv_reader
 from geartrain_devices.csv_rows import TAB_WRITTEN, CsvOptions
-from geartrain_devices.file_replay import RecordedRow, ReplaySplit, RowReader
+from geartrain_devices.file_order import ProblemRow, RowChunk, RowReader
+from geartrain_devices.file_replay import ReplaySplit
 from geartrain_devices.json_fields import JsonFields
 from geartrain_devices.json_lines import JsonFileOptions, JsonReader
 from geartrain_devices.line_fields import LineFields, LineOptions
-from geartrain_devices.text_bytes import TextCoding, check_encoding
+from geartrain_devices.text_bytes import check_encoding
 
 T = TypeVar("T")
 
@@ -175,13 +175,16 @@ class _LineReader(JsonReader, frozen=True):
 
     def check(self) -> None:
         """Raise `SourceError` where the file cannot be read, or none of its first lines is a record."""
-        head = [row for row in islice(self.rows(), _HEAD_LINES) if row is not None]
-        if head and all(row.problem for row in head):
-            raise SourceError(f"no line of file {self.path} is a record: {head[0].problem}")
-
-    def _read(self, raw: bytes, coding: TextCoding) -> tuple[int | None, Any]:
-        found: tuple[int, Any] = self.fields.read(raw, coding)
-        return found
+        refused: list[ProblemRow] = []
+        for chunk in self.chunks():
+            first = chunk.lines[0] if chunk.lines else math.inf
+            refused += [row for row in chunk.problems if row.line < first]
+            if len(refused) >= _HEAD_LINES:
+                break
+            if chunk.lines:
+                return
+        if refused:
+            raise SourceError(f"no line of file {self.path} is a record: {refused[0].problem}")
 
 
 def form_of(path: str) -> str:
@@ -223,15 +226,23 @@ class _Files:
         self._readers = readers
         self.path = ", ".join(Path(one.path).name for one in readers)
 
-    def rows(self) -> Iterator[RecordedRow | None]:
-        """One of each row."""
-        for rank, reader in enumerate(self._readers):
-            for row in reader.rows():
-                yield row if rank == 0 or row is None else replace(row, line=row.line + rank * LIVE)
+    @property
+    def paths(self) -> Sequence[str]:
+        """All of them."""
+        return [path for reader in self._readers for path in reader.paths]
 
-    def record(self, columns: list[Any]) -> Any:
-        """The record of a row's columns: files of one form have one way to make it."""
-        return self._readers[0].record(columns)
+    def chunks(self, sizes: Mapping[str, int] = {}) -> Iterator[RowChunk]:
+        """The rows, file by file."""
+        for rank, reader in enumerate(self._readers):
+            for chunk in reader.chunks(sizes):
+                if rank:
+                    chunk.lines = [line + rank * LIVE for line in chunk.lines]
+                    chunk.problems = [replace(row, line=row.line + rank * LIVE) for row in chunk.problems]
+                yield chunk
+
+    def record(self, content: Any) -> Any:
+        """The record of what it is made of: files of one form have one way to make it."""
+        return self._readers[0].record(content)
 
 
 class _Nothing:

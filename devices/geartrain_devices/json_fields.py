@@ -116,7 +116,7 @@ class JsonFields:
         # A time is read exactly as it is written, where a float field may hold another number.
         if any(field.key == key and field.hint not in (str, INT64) for field in fields):
             return None
-        return TypedReader(self._kind, fields, key, self._time_of, self._times.whole_us)
+        return TypedReader(self._kind, fields, key, self._time_of, self._times)
 
     def read(self, raw: bytes, topic: str | None = None) -> tuple[int | None, Any]:
         """(event time in microseconds or None where documents have none, the record).
@@ -141,6 +141,15 @@ class JsonFields:
             levels = {"$topic": topic.split("/")}
             document = document | levels if isinstance(document, dict) else {"$value": document} | levels
         return self.pick(document)
+
+    def read_all(self, raws: Sequence[bytes]) -> TimedRecords | None:
+        """What `read` gives of each of these documents, None where one of them has to be read by itself."""
+        typed = self._typed
+        if typed is None or not raws or max(map(len, raws)) > DOCUMENT_BYTES_MAX:
+            return None
+        if _MINUS_ZERO.search(b"\n".join(raws)) is not None:
+            raws = list(map(_with_signs, raws))
+        return typed.read_all(raws)
 
     def pick(self, document: Any) -> tuple[int | None, Any]:
         """The same of a document that is decoded already."""
@@ -185,14 +194,6 @@ class JsonFields:
         ]
         return next((_text(path) for path in needed if not any(_is_in(one, path) for one in documents)), "")
 
-    def columns(self, record: Any) -> list[Any]:
-        """A record in its normal form as plain values, one a field: what can be sorted on disk."""
-        return [column[0] for column in self._codec.to_columns([record])]
-
-    def record(self, columns: list[Any]) -> Any:
-        """The record of its columns."""
-        return self._codec.from_columns([[value] for value in columns])[0]
-
     def _time_of(self, found: Any) -> int:
         """The event time of what stands at its path; raises `ValueError` with a sentence."""
         if not isinstance(found, str | int | Decimal | float) or isinstance(found, bool):
@@ -209,7 +210,8 @@ class JsonFields:
 
 
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
-_MINUS_ZERO = re.compile(rb"-0(?![0-9.eE])")
+_MINUS_ZERO = re.compile(rb"-0(?<![^\s:,\[]-0)(?![0-9.eE])")
+"""As a number, which follows on a space or on one of these signs; a text may hold such, too."""
 _TEXT_OR_MINUS_ZERO = re.compile(rb'"(?:[^"\\]|\\.)*"|-0(?![0-9.eE])', re.DOTALL)
 
 
@@ -284,6 +286,8 @@ _TYPED: Mapping[FieldType, tuple[type, Any]] = {
 
 Path = tuple[str | int, ...]
 Reading = Callable[[bytes], tuple[int | None, Any] | None]
+TimedRecords = tuple[list[int | None], list[Any]]
+"""Event times in microseconds, None where documents have none, and the records."""
 
 
 class PlainField(msgspec.Struct, frozen=True):
@@ -325,6 +329,9 @@ def _plain_field(field: Field, path: Path, default: Any) -> PlainField | None:
     return PlainField(key, hint, default) if fits or default is msgspec.NODEFAULT else None
 
 
+_TIME = attrgetter("time")
+
+
 class TypedReader:
     """Documents as records, through a decoder that is made for their keys.
 
@@ -338,14 +345,14 @@ class TypedReader:
         fields: list[PlainField],
         time_key: str | None,
         time_of: Callable[[Any], int],
-        unit_us: int | None,
+        times: Times,
     ) -> None:
         """make: a record of its fields in this order, without a check of its own; time_key: where the event
-        time stands, None where documents have none; time_of: reads it, or raises `ValueError`; unit_us: of a
-        time that is a whole number, None where `time_of` reads that too.
+        time stands, None where documents have none; time_of: reads it by `times`, or raises `ValueError`.
         """
         self._make, self._fields = make, fields
-        self._time_key, self._time_of, self._unit_us = time_key, time_of, unit_us
+        self._time_key, self._time_of, self._times = time_key, time_of, times
+        self._unit_us = times.whole_us
         self._others: list[str] = []
         self._prepare()
 
@@ -363,7 +370,9 @@ class TypedReader:
             "Document", shape, rename=keys, kw_only=True, forbid_unknown_fields=True, gc=False
         )
         self._known = frozenset(keys.values())
-        self.read = self._reading(msgspec.json.Decoder(kind, float_hook=Decimal).decode, attrgetter(*names))
+        self._decode = msgspec.json.Decoder(kind, float_hook=Decimal).decode
+        self._columns = [attrgetter(name) for name in names]
+        self.read = self._reading(self._decode, attrgetter(*names))
         """(event time in microseconds or None where documents have none, the record); None: refused."""
 
     def _reading(self, decode: Callable[[bytes], Any], values: Callable[[Any], Any]) -> Reading:
@@ -384,6 +393,22 @@ class TypedReader:
             return time_us, make(values(document)) if is_one else make(*values(document))
 
         return read
+
+    def read_all(self, raws: Sequence[bytes]) -> TimedRecords | None:
+        """What `read` gives of each of these documents, None where one of them is refused."""
+        try:
+            documents = list(map(self._decode, raws))
+            times = self._times_of(documents)
+        except (ValueError, ArithmeticError, RecursionError):
+            return None
+        return times, list(map(self._make, *[map(column, documents) for column in self._columns]))
+
+    def _times_of(self, documents: list[Any]) -> list[int | None]:
+        if self._time_key is None:
+            return [None] * len(documents)
+        times = list(map(_TIME, documents))
+        found = self._times.alike_times(times)
+        return list(map(self._time_of, times)) if found is None else list(found)
 
     def learn(self, document: Any) -> None:
         """Take the keys of a document that was refused."""

@@ -6,7 +6,7 @@ a dead letter with file, line and reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import islice
 from pathlib import Path
@@ -17,11 +17,12 @@ import msgspec
 from geartrain.errors import USER_ERRORS, SourceError
 from geartrain.graph.conform import describe
 from geartrain.source import Split
-from geartrain_devices.file_replay import FileReplay, RecordedRow
+from geartrain_devices.file_order import ProblemRow, RowChunk
+from geartrain_devices.file_replay import FileReplay
 from geartrain_devices.json_fields import DOCUMENT_BYTES_MAX, JsonFields
 from geartrain_devices.json_values import ValueOptions
 from geartrain_devices.no_record import NOT_A_RECORD
-from geartrain_devices.text_bytes import NotTextError, TextCoding, check_encoding
+from geartrain_devices.text_bytes import UTF_8, NotTextError, TextCoding, check_encoding
 from geartrain_devices.text_files import open_text
 
 T = TypeVar("T")
@@ -29,6 +30,8 @@ T = TypeVar("T")
 HEAD_DOCUMENTS = 100
 """By so many it is judged whether a file lacks a field."""
 _NAMES_MAX = 20
+_APART_MAX = 32
+"""So many lines, of which one is no plain record, are read one by one."""
 
 
 class JsonFileOptions(ValueOptions):
@@ -84,15 +87,17 @@ class JsonReader(msgspec.Struct, frozen=True):
 
     path: str
     fields: Any
-    """A `JsonFields`, or what has its methods `columns` and `record`."""
+    """A `JsonFields` or a `LineFields`."""
     encoding: str = ""
 
     def check(self) -> None:
         """Raise `SourceError` where the file cannot be read, or its first documents all lack what a record
         needs: each of its lines would be a dead letter.
         """
-        lines = islice(self._lines(), HEAD_DOCUMENTS)
-        head = [found for _, raw, coding in lines if (found := _document(raw, coding))]
+        with open_text(self.path, self.encoding) as file:
+            lines = (raw for _, raw, _ in file.lines(DOCUMENT_BYTES_MAX) if not file.coding.is_blank(raw))
+            documents = (_document(raw, file.coding) for raw in islice(lines, HEAD_DOCUMENTS))
+            head = [found for found in documents if found]
         if head and (lacking := self.fields.lacking(head)):
             names = dict.fromkeys(name for one in head for name in one)
             has = ", ".join(repr(name) for name in islice(names, _NAMES_MAX))
@@ -101,26 +106,45 @@ class JsonReader(msgspec.Struct, frozen=True):
                 f"have {has}"
             )
 
-    def rows(self) -> Iterator[RecordedRow | None]:
-        """One of each line that is not blank."""
-        for number, raw, coding in self._lines():
-            yield self._row(number, raw, coding)
+    @property
+    def paths(self) -> Sequence[str]:
+        """The file."""
+        return (self.path,)
 
-    def _lines(self) -> Iterator[tuple[int, bytes, TextCoding]]:
-        """(number from 1, bytes without its end, coding) of each line that is not blank; one that is too long
-        is cut behind the cap.
-        """
-        with open_text(self.path, self.encoding) as file:
+    def chunks(self, sizes: Mapping[str, int] = {}) -> Iterator[RowChunk]:
+        """One row of each line that is not blank, as `RowReader` says."""
+        with open_text(self.path, self.encoding, sizes.get(self.path)) as file:
             coding = file.coding
-            for number, raw, _ in file.lines(DOCUMENT_BYTES_MAX + 2 * coding.unit_bytes):
-                if not coding.is_blank(raw):
-                    yield number, coding.without_end(raw), coding
+            for first, block in file.blocks(DOCUMENT_BYTES_MAX + 2 * coding.unit_bytes):
+                chunk = RowChunk()
+                self._read_all(chunk, *_documents(first, block, coding), coding)
+                yield chunk
 
-    def _row(self, line: int, raw: bytes, coding: TextCoding) -> RecordedRow:
+    def _read_all(self, chunk: RowChunk, lines: Sequence[int], raws: list[bytes], coding: TextCoding) -> None:
+        """Take these lines; where one is no plain record, a part of them at a time."""
+        contents = _as_utf8(raws, coding)
+        found = None if contents is None else self.fields.read_all(contents)
+        if found is not None and contents is not None:
+            times, records = found
+            chunk.records += records
+            chunk.times += times
+            chunk.lines += lines
+            chunk.contents += contents
+        elif len(raws) > _APART_MAX:
+            half = len(raws) // 2
+            self._read_all(chunk, lines[:half], raws[:half], coding)
+            self._read_all(chunk, lines[half:], raws[half:], coding)
+        else:
+            for line, raw in zip(lines, raws, strict=True):
+                self._read_one(chunk, line, raw, coding)
+
+    def _read_one(self, chunk: RowChunk, line: int, raw: bytes, coding: TextCoding) -> None:
         code = NOT_A_RECORD
         try:
-            time_us, record = self._read(raw, coding)
-            return RecordedRow(line, time_us, self.fields.columns(record))
+            content = coding.to_utf8(raw)
+            time_us, record = self.fields.read(content)
+            chunk.add(record, time_us, line, content)
+            return
         except ValueError as error:
             unreadable = _text_error(raw, coding)
             problem = str(unreadable or error)
@@ -128,16 +152,27 @@ class JsonReader(msgspec.Struct, frozen=True):
         except USER_ERRORS as error:  # the user's own constructor: the line is the dead letter
             problem = describe(error)
         where = f"{Path(self.path).name}, line {line}"
-        return RecordedRow(line, None, [], f"{where}: {problem}", raw, code)
+        chunk.problems.append(ProblemRow(line, f"{where}: {problem}", raw, code=code))
 
-    def _read(self, raw: bytes, coding: TextCoding) -> tuple[int | None, Any]:
-        """(event time, record) of a line; raises `ValueError`."""
-        found: tuple[int | None, Any] = self.fields.read(coding.to_utf8(raw))
-        return found
+    def record(self, content: bytes) -> Any:
+        """The record of a document of UTF-8, of which one was made before."""
+        return self.fields.read(content)[1]
 
-    def record(self, columns: list[object]) -> object:
-        """The record of a row's columns."""
-        return self.fields.record(columns)
+
+def _as_utf8(raws: list[bytes], coding: TextCoding) -> list[bytes] | None:
+    """The same as UTF-8, None where one of them is no text."""
+    try:
+        return raws if coding.name == UTF_8.name else [coding.to_utf8(raw) for raw in raws]
+    except NotTextError:
+        return None
+
+
+def _documents(first: int, block: list[bytes], coding: TextCoding) -> tuple[Sequence[int], list[bytes]]:
+    """Numbers and bytes of the lines that are not blank, without their ends; first: number of the first."""
+    if coding.unit_bytes == 1 and all(map(bytes.strip, block)):
+        return range(first, first + len(block)), [raw.rstrip(b"\r\n") for raw in block]
+    filled = [(line, raw) for line, raw in enumerate(block, first) if not coding.is_blank(raw)]
+    return [line for line, _ in filled], [coding.without_end(raw) for _, raw in filled]
 
 
 def _document(raw: bytes, coding: TextCoding) -> dict[str, Any]:

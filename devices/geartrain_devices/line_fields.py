@@ -7,12 +7,13 @@ sentence that says what was meant. Text is converted by the type of its field: `
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
 
 from geartrain.errors import SourceError
 from geartrain.schema.derive import is_record_type
-from geartrain_devices.json_fields import JsonFields, now_us
+from geartrain_devices.json_fields import JsonFields, TimedRecords, now_us
 from geartrain_devices.json_values import ValueOptions
 from geartrain_devices.text_bytes import UTF_8, TextCoding, check_encoding
 
@@ -72,13 +73,13 @@ class LineFields:
             time_us, record = self._fields.pick(self._document(coding.decode(raw)))
         return now_us() if time_us is None else time_us, record
 
-    def columns(self, record: Any) -> list[Any]:
-        """A record as plain values, as `JsonFields.columns`."""
-        return self._fields.columns(record)
-
-    def record(self, columns: list[Any]) -> Any:
-        """The record of its columns."""
-        return self._fields.record(columns)
+    def read_all(self, raws: Sequence[bytes]) -> TimedRecords | None:
+        """What `read` gives of each of these lines of UTF-8, None where one has to be read by itself."""
+        found = self._fields.read_all(raws) if self._json else None
+        if found is None:
+            return None
+        times, records = found
+        return [now_us() if time_us is None else time_us for time_us in times], records
 
     def _document(self, text: str) -> dict[str, Any]:
         if self._pattern is None:

@@ -40,12 +40,13 @@ _REASONS: Final = {
 
 
 @contextmanager
-def open_text(path: str, encoding: str = "") -> Iterator[TextLines]:
+def open_text(path: str, encoding: str = "", size_bytes: int | None = None) -> Iterator[TextLines]:
     """The lines of the file of text at `path`, unpacked where its name ends in `.gz`.
 
     Args:
         path: the file.
         encoding: how its text is written where no byte-order mark says so; empty for UTF-8.
+        size_bytes: how much of the file is read, None for all. A packed one is read to its end.
 
     Yields:
         Its lines.
@@ -61,7 +62,8 @@ def open_text(path: str, encoding: str = "") -> Iterator[TextLines]:
         raise SourceError(f"file {path} cannot be read: {reason_of(error)}") from None
     try:
         with cast("BinaryIO", opened) as file:
-            yield TextLines(file, _coding_at(path, cast(Any, file).peek(_START_BYTES), encoding))
+            coding = _coding_at(path, cast(Any, file).peek(_START_BYTES), encoding)
+            yield TextLines(file, coding, None if path.endswith(".gz") else size_bytes)
     except (OSError, EOFError, zlib.error) as error:
         raise SourceError(f"file {path} cannot be read: {reason_of(error)}") from None
 
@@ -97,8 +99,10 @@ class TextLines:
     Its window is `data`; the next line begins at index `at` there, and has the `number`, from 1.
     """
 
-    def __init__(self, file: BinaryIO, coding: TextCoding) -> None:
-        """file: at its first byte; coding: of all that it holds."""
+    def __init__(self, file: BinaryIO, coding: TextCoding, size_bytes: int | None = None) -> None:
+        """file: at its first byte; coding: of all that it holds; size_bytes: how much of it is read, None for
+        all.
+        """
         self.coding = coding
         self.line_end = coding.line_feed
         """The bytes that end a line; a caller may set others before the first line is read."""
@@ -107,6 +111,8 @@ class TextLines:
         self.number = 1
         self._file = file
         file.read(len(coding.mark))
+        self._left = None if size_bytes is None else max(0, size_bytes - len(coding.mark))
+        """Bytes that are still to be read, None for all that there are."""
         self._is_whole = False
         """Whether the window reaches the end of the file."""
 
@@ -168,8 +174,43 @@ class TextLines:
                 self.advance(end, 1)
                 yield number, raw, len(raw)
 
+    def blocks(self, bytes_max: int) -> Iterator[tuple[int, list[bytes]]]:
+        """The same by the block: the number of the first line, and lines that follow each other.
+
+        The line feed at the end of a line may be missing.
+        """
+        while True:
+            number, whole = self.number, self.whole_lines(bytes_max)
+            block = whole.split(self.line_end) if whole else []
+            if block and max(map(len, block)) < bytes_max:
+                self.advance(self.at + len(whole) + 1, len(block))
+            else:  # a long line, or characters of several bytes
+                block, size_bytes = [], 0
+                for _, raw, _ in self.lines(bytes_max):
+                    block.append(raw)
+                    size_bytes += len(raw)
+                    if size_bytes >= _CHUNK_BYTES:
+                        break
+            if not block:
+                return
+            yield number, block
+
+    def whole_lines(self, bytes_max: int) -> bytes:
+        """All lines that are whole in the window, without the last line feed. Empty where the next line is
+        longer than that, or the file ends without a line feed.
+        """
+        if len(self.line_end) > 1:
+            return b""
+        while (end := self.data.rfind(self.line_end, self.at)) < 0:
+            if self._is_whole or len(self.data) - self.at > bytes_max:
+                return b""
+            self._fill()
+        return self.data[self.at : end]
+
     def _fill(self) -> None:
         """Read on."""
-        chunk = self._file.read(_CHUNK_BYTES)
+        chunk = self._file.read(_CHUNK_BYTES if self._left is None else min(_CHUNK_BYTES, self._left))
+        if self._left is not None:
+            self._left -= len(chunk)
         self._is_whole = not chunk
         self.data += chunk

@@ -17,7 +17,7 @@ from geartrain.declarations.options import Options
 from geartrain.declarations.zones import LocalClock, clock_of, is_zone_name, zone_of
 from geartrain.errors import GeartrainError, SourceError
 from geartrain.printable import shortened
-from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME, ToUtc, format_time, parse_time
+from geartrain.records.event_time import EARLIEST_TIME, END_OF_TIME, SECOND_US, ToUtc, format_time, parse_time
 from geartrain_devices.no_record import BAD_TIME, NoRecordError
 from geartrain_devices.time_formats import NeverShownError, TimeFormat, YearTime, latest
 
@@ -39,6 +39,11 @@ _FORMATS_BY_DIGITS: Final = {
 }
 _DATE = re.compile(r"(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])")
 _YEAR_MAX = 2199
+_ISO = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?P<zone>Z|[+-][0-9]{2}:[0-9]{2}|)"
+)
+_SECOND_END: Final = 19
+"""Where the seconds of such a text end."""
 
 
 class NoTimeError(NoRecordError):
@@ -163,6 +168,18 @@ class Times:
         shown = shortened(found) if isinstance(found, str) else str(found)
         raise NoTimeError(f"{shown} is {side} {format_time(end)}{self._other_unit(str(found))}")
 
+    def alike_times(self, found: list[Any]) -> list[int] | None:
+        """The same of many that are written alike: whole numbers, or texts such as `2026-01-01T00:00:00.5Z`
+        of one length. None where one of them is not so, or is no event time.
+        """
+        kinds = set(map(type, found))
+        times = None
+        if kinds == {int} and (unit_us := self.whole_us) is not None:
+            times = found if unit_us == 1 else [number * unit_us for number in found]
+        elif kinds == {str} and self._format is None and not self._unit:
+            times = _alike_texts(found, self.to_utc)
+        return times if times and min(times) >= EARLIEST_TIME and max(times) < END_OF_TIME else None
+
     def _counted(self, number: Decimal) -> int:
         try:
             with localcontext(prec=80):
@@ -196,6 +213,34 @@ class Times:
         if unit is None or unit == (self._unit or "s") or not number.partition(".")[0].isdigit():
             return ""
         return f': set time_unit = "{unit}" where it counts so from 1970'
+
+
+def _alike_texts(texts: list[str], to_utc: ToUtc | None) -> list[int] | None:
+    """What texts mean that are written as the first one, None where that is not `_ISO` or one is otherwise.
+
+    Each minute is read once, and of each text the digits behind.
+    """
+    shape = _ISO.fullmatch(texts[0])
+    length, rows = len(texts[0]), len(texts)
+    if shape is None or (to_utc is not None and not shape["zone"]) or set(map(len, texts)) != {length}:
+        return None
+    joined, zone = "".join(texts), shape["zone"]
+    digits = length - len(zone)
+    same = [(19, ".")] if digits > _SECOND_END else []
+    same += list(enumerate(zone, digits))
+    if any(joined[place::length] != sign * rows for place, sign in same) or max(joined[17::length]) > "5":
+        return None
+    behind = [text[17:19] + text[20:digits] for text in texts]
+    if not ("".join(behind).isascii() and "".join(behind).isdecimal()):
+        return None
+    minutes = [text[:17] for text in texts]
+    try:
+        # Each with its last second: of the hour 24 there is only the first.
+        starts = {one: parse_time(f"{one}59{zone}", to_utc) - 59 * SECOND_US for one in set(minutes)}
+    except ValueError:
+        return None
+    unit_us = 10 ** (6 - max(0, digits - _SECOND_END - 1))
+    return [starts[minute] + int(part) * unit_us for minute, part in zip(minutes, behind, strict=True)]
 
 
 def now_us() -> int:

@@ -12,7 +12,7 @@ import pytest
 
 from geartrain.errors import SourceError
 from geartrain.records.event_time import parse_time
-from geartrain_devices import file_replay
+from geartrain_devices import file_order
 from geartrain_devices.csv_columns import partition_values
 from geartrain_devices.external_sort import Entry, SortedRows
 from tests.devices.prices import Prices, open_split, replay, write
@@ -53,7 +53,7 @@ def test_no_room_for_the_sort_names_the_folder(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_large_file_is_replayed_as_sorted_gives_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_replay, "SortedRows", lambda: SortedRows(rows_max=500))
+    monkeypatch.setattr(file_order, "SortedRows", lambda: SortedRows(rows_max=500))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "sort"))
     (tmp_path / "sort").mkdir()
     random_ = random.Random(7)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from geartrain import Record
+from geartrain.errors import SourceError
+from geartrain_devices import text_files
 from geartrain_devices.json_fields import KEYS_MAX, JsonFields
+from geartrain_devices.json_lines import JsonReader
 from geartrain_devices.json_values import ValueOptions
+from geartrain_devices.text_bytes import not_utf8
 
 
 class Reading(Record):
@@ -145,6 +152,11 @@ def outcome(fields: JsonFields, raw: bytes, topic: str | None) -> str:
         time_us, record = fields.read(raw, topic)
     except ValueError as error:
         return f"refused: {error}"
+    return shown(time_us, record)
+
+
+def shown(time_us: int | None, record: Any) -> str:
+    """A record with the bits of its floats."""
     return f"{time_us} {type(record)} {[(type(v), v) for v in msgspec.structs.astuple(record)]!r}"
 
 
@@ -199,3 +211,67 @@ def test_keys_are_learnt_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
         others = "".join(f', "x{k}": 0' for k in range(n))
         assert fields.read(b'{"at": 1, "value": 2%s}' % others.encode()) == (1_000_000, Timed(1, 2.0))
     assert len(slow) == 4, "one for each new set of keys, and each of those that are too many"
+
+
+@settings(deadline=None)
+@given(st.lists(documents(), min_size=1, max_size=6), st.sampled_from(KINDS), st.sampled_from(["s", "us"]))
+@example([b'{"at": 1, "value": 2}', b'{"at": -0, "value": -0}'], (Timed, "at"), "s")
+@example([b'{"at": 1, "value": 2}', b'{"at": 1, "value": 2, "x": 1e999}'], (Timed, "at"), "s")
+@example([b'{"at": "2020-01-01T00:00:00Z"}', b'{"at": "2020-01-01T24:00:01Z"}'], (TextTimed, "at"), "s")
+def test_a_batch_gives_what_its_documents_give(
+    raws: list[bytes], how: tuple[type[Record], str], unit: str
+) -> None:
+    kind, time = how
+    batch, by_paths = (JsonFields("source s", kind, time, ValueOptions(time_unit=unit), {}) for _ in range(2))
+    by_paths._typed = None
+    known = [outcome(by_paths, raw, None) for raw in raws]
+    for _ in range(2):  # once more with what was learnt of the keys
+        found = batch.read_all(raws)
+        if found is not None:
+            assert [shown(*one) for one in zip(*found, strict=True)] == known
+        for raw in raws:
+            outcome(batch, raw, None)
+
+
+def test_plain_documents_are_read_by_the_batch() -> None:
+    raws = [b'{"sensor": "-0", "value": -0, "count": %d, "good": null, "at": %d}' % (n, n) for n in range(9)]
+    found = JsonFields("source s", Plain, "at", ValueOptions(), {}).read_all(raws)
+    assert found is not None
+    assert [str(record.value) for record in found[1]] == ["-0.0"] * 9
+
+
+@settings(deadline=None)
+@given(st.lists(documents(), max_size=6), st.sampled_from(KINDS), st.integers(20, 2_000))
+def test_a_file_gives_what_its_lines_give(
+    raws: list[bytes], how: tuple[type[Record], str], chunk_bytes: int
+) -> None:
+    kind, time = how[0], how[1] or "at"
+    lines = [line for raw in raws for line in raw.split(b"\n")]
+    one_by_one = JsonFields("source s", kind, time, ValueOptions(), {})
+    one_by_one._typed = None
+    known: list[Any] = []
+    for number, line in enumerate(lines, 1):
+        raw = line.rstrip(b"\r\n")
+        if raw.strip():
+            said = outcome(one_by_one, raw, None)
+            known.append((number, said, raw if said.startswith("refused: ") else b""))
+    with TemporaryDirectory() as folder, patch.object(text_files, "_CHUNK_BYTES", chunk_bytes):
+        path = Path(folder) / "in.jsonl"
+        path.write_bytes(b"\n".join(lines))
+        reader = JsonReader(str(path), JsonFields("source s", kind, time, ValueOptions(), {}))
+        try:
+            chunks = list(reader.chunks())
+        except SourceError:
+            assume(False)  # its beginning is no text
+    found: list[Any] = []
+    for chunk in chunks:
+        records = zip(chunk.lines, chunk.times, chunk.records, strict=True)
+        of_chunk = [(line, shown(time_us, record), b"") for line, time_us, record in records]
+        of_chunk += [
+            (row.line, f"refused: {row.problem.removeprefix(f'in.jsonl, line {row.line}: ')}", row.raw)
+            for row in chunk.problems
+        ]
+        found += sorted(of_chunk, key=lambda row: row[0])
+    assert [(line, raw) for line, _, raw in found] == [(line, raw) for line, _, raw in known]
+    for (_, said, _), (_, wanted, raw) in zip(found, known, strict=True):
+        assert said == wanted or not_utf8(raw) or b"\0" in raw, "the reader names the byte of what is no text"

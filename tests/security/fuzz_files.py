@@ -14,7 +14,7 @@ from geartrain import Record
 from geartrain.errors import SourceError
 from geartrain_devices.csv_replay import csv_reader
 from geartrain_devices.csv_rows import CsvOptions, PassedOver, read_rows
-from geartrain_devices.file_replay import RowReader
+from geartrain_devices.file_order import RowReader
 from geartrain_devices.json_lines import JsonLines
 from geartrain_devices.text_bytes import NotTextError, coding_of, decode_text
 from tests.security.measured import Memory, Outcome, fast_folder
@@ -89,12 +89,14 @@ def _check_csv(path: str, data: bytes, options: CsvOptions) -> None:
 def _results(reader: RowReader) -> int:
     """How many records and dead letters there are."""
     count = 0
-    for row in reader.rows():
-        if row is None or (row.problem and not row.code):
-            raise AssertionError(f"a row is nothing: {row}")
-        if not row.problem:
-            reader.record(row.columns)
-        count += 1
+    for chunk in reader.chunks():
+        for row in chunk.problems:
+            if not row.code:
+                raise AssertionError(f"a row is nothing: {row}")
+        again = [reader.record(content) for content in chunk.contents]
+        if repr(again) != repr(chunk.records):
+            raise AssertionError(f"{again} were {chunk.records}")
+        count += len(chunk)
     return count
 
 

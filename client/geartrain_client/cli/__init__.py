@@ -7,6 +7,7 @@ mistake is one sentence on stderr and never a stack trace. Colours appear only o
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from collections.abc import Sequence
@@ -30,12 +31,18 @@ EXIT_USAGE = 2
 EXIT_DEAD_LETTERS = 3
 _SIGNALLED = 128
 
+_GARBAGE_THRESHOLD = 10_000
+"""New objects between two searches for garbage. With Python's 700 `gear run` would search several times a
+batch of records, which makes little garbage.
+"""
+
 MISTAKES = (ConfigError, FlowError, MistakeError, PlacementError, SchemaError, SourceError)
 """What only the user can put right: another file, flow, option or folder."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `gear` with these arguments (default: the command line's); the exit code."""
+    gc.set_threshold(_GARBAGE_THRESHOLD)
     from geartrain_client.cli.app import app
     from geartrain_client.cli.usage import USAGE_ERROR, asks_for_help, sentence_of
 

@@ -55,7 +55,7 @@ from geartrain_cloud.sinks.layout import SYSTEM_TABLES, TableError
 from geartrain_cloud.sinks.parquet import ParquetTables
 from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.sinks.store import Store
-from geartrain_cloud.sinks.tables import rows, table_names, write_json
+from geartrain_cloud.sinks.tables import row_count, rows, table_names, write_json
 from geartrain_cloud.spark.breaker import LETTERS_PERCENT, too_many_letters
 
 READ_ROWS = 1_000
@@ -185,10 +185,9 @@ def run_in_process(
         # Without a log between them no clock passes a record.
         absent = SYSTEM_TABLES[OVERTAKEN].name if fetched is None else ""
         names = [name for name in table_names(path) if name != absent]
-        contents = {name: rows(path, name, timed=how.times) for name in names}
-        result.rows = {name: len(contents[name]) for name in names}
+        result.rows = {name: row_count(path, name) for name in names}
         if output is not None and (result.ended or live_sources(graph)):
-            _put_in_place(folder, output, contents, result)
+            _put_in_place(folder, output, result, timed=how.times)
     return result
 
 
@@ -287,9 +286,7 @@ def _draft_folder(output: Path | None) -> Iterator[Path]:
         ) from error
 
 
-def _put_in_place(
-    draft: Path, output: Path, contents: Mapping[str, list[dict[str, Any]]], result: RunResult
-) -> None:
+def _put_in_place(draft: Path, output: Path, result: RunResult, *, timed: bool) -> None:
     tables = draft / "tables.sqlite"
     try:
         for suffix in ("-wal", "-shm"):  # of the former file: SQLite would take them for the new one's
@@ -306,8 +303,8 @@ def _put_in_place(
             f"{output} cannot be written ({error.strerror or error}): free space there, or name another "
             "folder with --output DIR"
         ) from None
-    for name, found in contents.items():
-        write_json(found, output / f"{name}.json")
+    for name in result.rows:
+        write_json(rows(output / tables.name, name, timed=timed), output / f"{name}.json")
         result.written.append(f"{name}.json")
 
 

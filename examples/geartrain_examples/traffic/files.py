@@ -7,7 +7,7 @@ to microseconds half to even; all rows of a street (`edge`) are on one device.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_EVEN, Decimal
 from math import isfinite
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from geartrain.printable import shortened
 from geartrain.records.event_time import parse_time
 from geartrain.source import Split
 from geartrain_devices.csv_replay import CsvReplay
-from geartrain_devices.file_replay import RecordedRow
+from geartrain_devices.file_order import RowChunk
 from geartrain_examples.traffic.records import Checkpoint, Pass, Reading
 
 T = TypeVar("T")
@@ -67,12 +67,13 @@ class _NoRows:
     """A file that nobody has named."""
 
     path = ""
+    paths: Sequence[str] = ()
 
-    def rows(self) -> Iterator[RecordedRow | None]:
+    def chunks(self, sizes: Mapping[str, int] = {}) -> Iterator[RowChunk]:
         """None."""
         return iter(())
 
-    def record(self, columns: list[Any]) -> Any:
+    def record(self, content: Any) -> Any:
         """Never asked for."""
         raise LookupError("there are no rows")
 
