@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from geartrain.adapters.files import write_private
 from geartrain_cloud.hosting.group import GroupSettings
 from geartrain_cloud.hosting.host import Host
+from geartrain_cloud.hosting.wanted import SHARED_STAGES
 from geartrain_cloud.log.reader import LogReader
 from tests.hosting.mill_log import MillLog
 from tests.waiting import WAIT_S
@@ -87,10 +88,16 @@ class RunningHost:
     """A host that runs here."""
 
     def __init__(
-        self, spark: SparkSession, folder: HostFolder, hang_s: float = 60.0, store: str = ""
+        self,
+        spark: SparkSession,
+        folder: HostFolder,
+        hang_s: float = 60.0,
+        store: str = "",
+        stages: int = SHARED_STAGES,
     ) -> None:
+        """stages: shuffles of the query that flows share."""
         self._folder = folder
-        settings = GroupSettings(hang_s=hang_s, retry_s=0.1)
+        settings = GroupSettings(stages=stages, hang_s=hang_s, retry_s=0.1)
         self.host = Host(spark, folder.state, folder.log, settings, store)
         self.host.open()
 

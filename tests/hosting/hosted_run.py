@@ -6,6 +6,7 @@ and its rows come to rest in its SQLite file, with event times and origins.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,10 +14,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 
-from geartrain import Flow
+from geartrain import Flow, Table
 from geartrain.graph.graph import DEAD_LETTERS, LATE, OVERTAKEN, Graph
 from geartrain.operators.sink import SinkOperator
 from geartrain.planning.mixed import CutText, make_mixed_plan
@@ -26,6 +28,7 @@ from geartrain.schema import ColumnBatch, FieldType, RowCodec, Schema
 from geartrain_cloud.hosting.wanted import SHARED_STAGES
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, SYSTEM_TABLES, quoted
 from geartrain_cloud.spark.compile import HOSTED
+from geartrain_cloud.spark.whole import numbers
 from tests.hosting.hosted import HostFolder, RunningHost
 from tests.reference.rows import Answer
 from tests.spark.case_log import Logged, answer_of
@@ -67,11 +70,16 @@ class HostedRun:
         rows_max: int,
         slots: int = SLOTS,
     ) -> None:
-        """cuts: those of devices that have another one than `cut`, as the steps on the edge."""
+        """cuts: those of devices that have another one than `cut`, as the steps on the edge.
+
+        The flow's tables are made without keys, so that every row stays to be seen.
+        """
+        graph = _without_keys(graph)
         self.spark, self.graph = spark, graph
         self.plan = make_mixed_plan(graph, cut, cuts)
         self.host_folder = HostFolder(folder)
-        numbers = stage_numbers(self.plan.graph, frozenset(self.plan.cloud))
+        shuffles = stage_numbers(self.plan.graph, frozenset(self.plan.cloud))
+        self._stages = max(SHARED_STAGES, *shuffles.values())
         self.host_folder.flows[INSTANCE] = {
             "flow": "given:flow",
             "bundle": str(_put_bundle(folder / "bundle", graph)),
@@ -81,11 +89,12 @@ class HostedRun:
             "letters_percent": 100,
             "rows_max": rows_max,
             "slots": slots,
-            "isolation": "own" if max(numbers.values(), default=0) > SHARED_STAGES else "shared",
         }
         self.host_folder.write()
         kinds = {channel.id: channel.kind for channel in self.plan.channels}
         sources = [step.id for step in self.plan.graph.sources()]
+        self.repeated = 0
+        """Micro-batches that hosts ran again and did not write, since the tables held them."""
         self.log = LogWriter(self.host_folder.log, INSTANCE, kinds, sources=sources)
 
     @property
@@ -114,16 +123,27 @@ class HostedRun:
                     lambda: self.micro_batches >= before + batches or self.host_folder.is_through(INSTANCE)
                 )
 
+    def host(self) -> RunningHost:
+        """A new host of the flow, which the caller closes."""
+        return RunningHost(self.spark, self.host_folder, stages=self._stages)
+
     @contextmanager
     def hosting(self) -> Iterator[RunningHost]:
         """A host of the flow, which a test steps itself; no row of it may have come too late for Spark."""
-        hosting = RunningHost(self.spark, self.host_folder)
+        hosting = self.host()
         try:
             yield hosting
             assert self.host_folder.status(INSTANCE).get("state") != "out", self.host_folder.status(INSTANCE)
             self._assert_none_dropped()
+            self.repeated += self._repeated_by(hosting)
         finally:
             hosting.close()
+
+    @staticmethod
+    def _repeated_by(hosting: RunningHost) -> int:
+        hosted, group = hosting.host.groups.hosted((INSTANCE, 1)), hosting.host.groups.of((INSTANCE, 1))
+        store = None if hosted is None or group is None else group.store(hosted.name)
+        return 0 if store is None else store.repeated
 
     def _assert_none_dropped(self) -> None:
         for query in self.spark.streams.active:
@@ -140,12 +160,15 @@ class HostedRun:
         return 0 if found is None else int(found[0]) + 1
 
     def lose_the_last_commit(self) -> None:
-        """As after a kill between the commits of tables and Spark: the last micro-batch is run again."""
-        for commits in self.host_folder.state.glob("groups/*/spark/commits"):
-            numbers = [int(path.name) for path in commits.iterdir() if path.name.isdecimal()]
-            if numbers:
-                (commits / str(max(numbers))).unlink()
-                (commits / f".{max(numbers)}.crc").unlink(missing_ok=True)
+        """As after a kill between the commits of tables and Spark: the last micro-batch is run again.
+
+        That is so already where one was under way when the host was stopped.
+        """
+        for place in self.host_folder.state.glob("groups/*/spark"):
+            offsets, commits = numbers(place / "offsets"), numbers(place / "commits")
+            if commits and commits[-1] == offsets[-1]:
+                (place / "commits" / f"{commits[-1]}").unlink()
+                (place / "commits" / f".{commits[-1]}.crc").unlink(missing_ok=True)
 
     def sinks(self) -> dict[str, list[ColumnBatch]]:
         """The rows of each sink that has some; the table of each holds what was written, once."""
@@ -164,9 +187,9 @@ class HostedRun:
         letters = RowCodec(Letter).schema
         found = {sink: (SYSTEM_TABLES[sink].name, letters) for sink in (DEAD_LETTERS, LATE, OVERTAKEN)}
         for step in self.graph.sinks():
-            assert isinstance(step.operator, SinkOperator)
-            schema = RowCodec(self.graph[step.inputs[0].step].out).schema
-            found[step.id] = step.operator.table.name, schema
+            if isinstance(step.operator, SinkOperator) and isinstance(step.operator.table, Table):
+                schema = RowCodec(self.graph[step.inputs[0].step].out).schema
+                found[step.id] = step.operator.table.name, schema
         return found
 
     def answer(self) -> Answer:
@@ -185,6 +208,16 @@ class HostedRun:
         return found
 
 
+def _without_keys(graph: Graph) -> Graph:
+    steps = []
+    for step in graph.steps:
+        if isinstance(operator := step.operator, SinkOperator) and isinstance(operator.table, Table):
+            table = dataclasses.replace(operator.table, key=())
+            step = replace(step, operator=replace(operator, table=table))
+        steps.append(step)
+    return replace(graph, steps=tuple(steps))
+
+
 def _put_bundle(folder: Path, graph: Graph) -> Path:
     """A bundle whose module is the flow; it imports the modules of its steps from where the tests do."""
     package = folder / "given"
@@ -196,7 +229,11 @@ def _put_bundle(folder: Path, graph: Graph) -> Path:
 
 
 def _read(db: sqlite3.Connection, table: str, schema: Schema) -> ColumnBatch:
-    """The rows of a table in canonical order, bit for bit: SQLite has NaN as NULL, and bool as a number."""
+    """The rows of a table in canonical order, bit for bit.
+
+    SQLite has bool as a number, and NaN as NULL. In a column that may hold None, a NaN comes back as None: a
+    proof of a flow with one there fails.
+    """
     names = [field.name for field in schema.fields]
     listed = ", ".join(map(quoted, [*names, *ORDER_COLUMNS]))
     statement = f"SELECT {listed} FROM {quoted(table)} ORDER BY {', '.join(ORDER_COLUMNS)}"

@@ -18,15 +18,15 @@ from tests.reference.flows import Case, cases, drawn, native_cases, split_cases
 from tests.reference.interpreter import interpret
 from tests.reference.moving_flows import moving_cases
 from tests.spark.case_log import answer_of, log_of
-from tests.spark.test_stage_cuts import run_query
+from tests.spark.stage_run import run_query
 
-CUTS_MAX = 2
+CUTS_MAX = 3
 FLOWS = 60
 """Whose devices leave steps with state to the cloud."""
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.one_of(cases(), split_cases(), native_cases()))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.one_of(cases(), cases(), split_cases(), native_cases()))
 def test_a_hosted_query_equals_the_reference_under_every_cut(case: Case) -> None:
     rng, graph = case.rng(), case.graph
     cuts = legal_cuts(graph)
@@ -34,13 +34,12 @@ def test_a_hosted_query_equals_the_reference_under_every_cut(case: Case) -> None
     for cut in rng.sample(cuts, min(CUTS_MAX, len(cuts))):
         plan = make_plan(graph, sorted(cut.edge))
         query = hosted_query(plan)
-        assert not query.native
         log = list(log_of(plan, case.world, rng))
         check_equal(answer_of(graph, run_query(query, log, rng)), want)
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.one_of(cases(), split_cases()))
+@given(st.one_of(cases(), split_cases(), native_cases()))
 def test_a_hosted_query_for_devices_with_cuts_of_their_own_equals_the_reference(case: Case) -> None:
     rng, graph = case.rng(), case.graph
     cuts = [sorted(cut.edge) for cut in legal_cuts(graph)]

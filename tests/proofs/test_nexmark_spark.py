@@ -1,4 +1,4 @@
-"""The NEXMark flows on real Spark, all of them in one run: whatever a device need not do is done there."""
+"""The NEXMark flows on the host, all of them in one run: whatever a device need not do is done there."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from geartrain.planning import make_plan
 from tests.examples.nexmark_reference import QUERIES
 from tests.examples.nexmark_world import dealt, events, graph_of, rows_of
-from tests.spark.case_log import answer_of, log_of
+from tests.hosting.hosted_run import HostedRun
+from tests.spark.case_log import log_of
 from tests.spark.many_flows import prefix_of, side_by_side
-from tests.spark.spark_run import SparkRun
 
 EVENTS, PERIOD_US = 1_000, 60_000  # a minute
 
@@ -24,12 +23,11 @@ def test_spark_answers_as_plain_python_does(spark: SparkSession, tmp_path: Path)
     house = events(EVENTS, PERIOD_US)
     graphs = {query: graph_of(query) for query in QUERIES}
     flows, world = side_by_side((graph, dealt(graph, house, 2)) for graph in graphs.values())
-    plan = make_plan(flows, "cloud")
-    run = SparkRun(spark, tmp_path / "run", plan, rows_max=100_000)
-    run.append(log_of(plan, world, random.Random(1)))
+    run = HostedRun(spark, tmp_path / "run", flows, rows_max=100_000)
+    run.append(log_of(run.plan, world, random.Random(1)))
     run.run()
     run.log.close()
-    answer = answer_of(plan.graph, run.store.sinks)
+    answer = run.answer()
     assert not answer.dead
     assert not answer.late
     for number, (query, graph) in enumerate(graphs.items()):

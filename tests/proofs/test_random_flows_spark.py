@@ -1,4 +1,4 @@
-"""I1 on real Spark: forty random flows with every operator at least twice, against the reference.
+"""I1 on the host: forty random flows with every operator at least twice, against the reference.
 
 Twenty flows run side by side, and one run is stopped and goes on from its checkpoint. One more run has
 devices with cuts of their own. The long form runs a second cut of each flow, and two more runs of such
@@ -18,9 +18,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geartrain import operators
-from geartrain_cloud.spark.compile import compile_queries
+from geartrain.planning import make_plan
+from geartrain.planning.mixed import make_mixed_plan
 from tests.reference.flows import Case
-from tests.spark.many_flows import NATIVE, many
+from tests.spark.many_flows import many
 from tests.spark.test_random_flows import check_flows, chosen
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -67,26 +68,28 @@ def group_of(flows: list[Case], number: int) -> list[Case]:
 def test_every_operator_is_run_in_two_flows_at_least(flows: list[Case]) -> None:
     run: set[tuple[int, str, str]] = set()
     for number in range(RUNS):
-        plan = many(group_of(flows, number)).plan(random.Random(number))  # as the run itself draws it
+        together = many(group_of(flows, number))
+        plan = make_plan(together.graph, together.cut(random.Random(number)))  # as the run itself draws it
         group = number % (FLOWS // TOGETHER)
         run.update((group, step.id.split("_")[0], step.operator.kind) for step in plan.graph.steps)
-        run.update((group, q.native.split("_")[0], NATIVE) for q in compile_queries(plan) if q.native)
     seen = Counter(kind for _, _, kind in run)
-    assert {kind for kind in (all_kinds() | {NATIVE}) - LOW_LEVEL - MIXED if seen[kind] < 2} == set()
+    assert {kind for kind in all_kinds() - LOW_LEVEL - MIXED if seen[kind] < 2} == set()
 
 
 @pytest.mark.parametrize("number", numbers(RUNS, RUNS_LONG))
-def test_flows_on_spark_equal_the_reference(
+def test_flows_on_the_host_equal_the_reference(
     spark: SparkSession, tmp_path: Path, flows: list[Case], number: int
 ) -> None:
     check_flows(spark, tmp_path, group_of(flows, number), number, restart=number == 0)
 
 
 @pytest.mark.parametrize("number", numbers(MIXED_RUNS, MIXED_RUNS_LONG))
-def test_flows_on_spark_whose_devices_have_cuts_of_their_own_equal_the_reference(
+def test_flows_on_the_host_whose_devices_have_cuts_of_their_own_equal_the_reference(
     spark: SparkSession, tmp_path: Path, flows: list[Case], number: int
 ) -> None:
     together = group_of(flows, number)
-    plan, _ = many(together).mixed(random.Random(number))  # as the run itself draws it
+    flow = many(together)
+    base, *cuts = flow.cuts(random.Random(number))  # as the run itself draws it
+    plan = make_mixed_plan(flow.graph, base, cuts)
     assert {step.operator.kind for step in plan.graph.steps} > MIXED
     check_flows(spark, tmp_path, together, number, restart=number == 0, mixed=True)

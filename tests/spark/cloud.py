@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,11 +19,9 @@ from geartrain_cloud.spark.checkpoint import open_checkpoint
 from geartrain_cloud.spark.compile import KEYED, STATELESS, compile_queries
 from geartrain_cloud.spark.shards import SHARDS
 from geartrain_cloud.spark.streams import LogInput, RunningQuery
-from tests.spark.flows import Reading, sums_flow
+from tests.spark.flows import sums_flow
 from tests.spark.log_writer import LogWriter
 from tests.waiting import WAIT_S
-
-DEVICES = 3
 
 
 class Cloud:
@@ -111,16 +108,3 @@ class Cloud:
             newest = max((p for p in commits.iterdir() if p.name.isdecimal()), key=lambda p: int(p.name))
             newest.unlink()
             (commits / f".{newest.name}.crc").unlink(missing_ok=True)
-
-
-def sensors(seed: int, count: int) -> list[tuple[Reading, int, str, int]]:
-    """Readings of three devices, each with sensors of its own, in event-time order."""
-    rng = random.Random(seed)
-    found = []
-    for number in range(count):
-        device = rng.randrange(DEVICES)
-        value = rng.choice([0.0, 13.0, -1.0]) if rng.random() < 0.05 else round(rng.uniform(0.1, 9.9), 3)
-        found.append(
-            (Reading(f"{device}-{rng.randrange(9)}", value), number, f"device-{device}/readings", number)
-        )
-    return found

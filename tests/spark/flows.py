@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 
 from geartrain import Context, Flow, Record, State, Table, Task
 from geartrain.testing import TestingSource
+
+DEVICES = 3
 
 
 class Reading(Record):
@@ -76,6 +79,19 @@ def expected_sums(readings: Iterable[Reading]) -> list[Sum]:
         total[reading.sensor] = total.get(reading.sensor, 0.0) * 0.75 + reading.value
         sums.append(Sum(reading.sensor, count[reading.sensor], total[reading.sensor]))
     return sums
+
+
+def sensors(seed: int, count: int) -> list[tuple[Reading, int, str, int]]:
+    """Readings of three devices, each with sensors of its own, in event-time order."""
+    rng = random.Random(seed)
+    found = []
+    for number in range(count):
+        device = rng.randrange(DEVICES)
+        value = rng.choice([0.0, 13.0, -1.0]) if rng.random() < 0.05 else round(rng.uniform(0.1, 9.9), 3)
+        found.append(
+            (Reading(f"{device}-{rng.randrange(9)}", value), number, f"device-{device}/readings", number)
+        )
+    return found
 
 
 flow = sums_flow()

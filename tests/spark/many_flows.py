@@ -1,5 +1,5 @@
-"""Several flows as one, so that one run on Spark proves them all: their graphs side by side, every step and
-split named for its flow.
+"""Several flows as one, so that one run on the host proves them all: their graphs side by side, every step,
+table and split named for its flow.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ from msgspec.structs import replace
 
 from geartrain.graph.graph import Graph
 from geartrain.operators.sink import SinkOperator
-from geartrain.operators.source import SourceOperator
-from geartrain.planning import Cut, Plan, legal_cuts, make_plan
-from geartrain.planning.mixed import make_mixed_plan
-from geartrain.planning.native_table import engine
+from geartrain.planning import legal_cuts
 from geartrain.planning.splitting import with_partials
 from tests.reference.flows import Case
 from tests.reference.interpreter import interpret
@@ -26,14 +23,8 @@ from tests.reference.two_tiers import World
 
 NAME = "many"
 
-SPLIT_SHARE = NATIVE_SHARE = 0.8
-"""How often an aggregate that may be split, or left to Spark, is: few flows have one."""
-
-NATIVE = "native"
-"""Among the kinds of operators of a flow: a window of it may be a plan of Spark's own."""
-
-_CUTS_MAX = 64
-"""Cuts of one flow that are looked at for such windows."""
+SPLIT_SHARE = 0.8
+"""How often an aggregate that may be split is: few flows have one."""
 
 
 @dataclass(frozen=True)
@@ -48,33 +39,30 @@ class Many:
         """The reference's."""
         return interpret(self.graph, self.world.inputs(), self.world.bounds_us)
 
-    def plan(self, rng: random.Random) -> Plan:
-        """A cut of each flow, drawn from its legal ones; mostly one that leaves a window to Spark, or splits
-        an aggregate, where there is one.
+    def cut(self, rng: random.Random) -> list[str]:
+        """The edge of a cut of each flow, drawn from its legal ones; mostly one that splits an aggregate,
+        where there is one.
         """
         edge: list[str] = []
         for number, case in enumerate(self.cases):
             cuts = legal_cuts(case.graph)
             whole = {step.id for step in case.graph.steps}
             split = [cut for cut in cuts if not cut.edge <= whole]
-            native = native_cuts(case, cuts) if rng.random() < NATIVE_SHARE else []
-            cut = rng.choice(native or (split if split and rng.random() < SPLIT_SHARE else cuts))
+            cut = rng.choice(split if split and rng.random() < SPLIT_SHARE else cuts)
             edge += [prefix_of(number) + step for step in sorted(cut.edge)]
-        return make_plan(self.graph, edge)
+        return edge
 
-    def mixed(self, rng: random.Random) -> tuple[Plan, list[list[Plan]]]:
-        """The cloud's plan, and that of each device, where every device has a cut of its own."""
+    def cuts(self, rng: random.Random) -> list[list[str]]:
+        """The edge of the base cut, and that of each device, where every device has a cut of its own."""
         of_flows = [legal_cuts(case.graph) for case in self.cases]
-        base, *own = (
+        return [
             [
                 prefix_of(number) + step
                 for number, cuts in enumerate(of_flows)
                 for step in sorted(rng.choice(cuts).edge)
             ]
             for _ in range(1 + len(self.world.devices))
-        )
-        plans = [[make_plan(self.graph, cut, base=base)] for cut in own]
-        return make_mixed_plan(self.graph, base, own), plans
+        ]
 
 
 def many(cases: Sequence[Case]) -> Many:
@@ -109,16 +97,6 @@ def prefix_of(number: int) -> str:
     return f"f{number}_"
 
 
-def native_cuts(case: Case, cuts: Sequence[Cut]) -> list[Cut]:
-    """Those of a flow's legal cuts (of the first ones) that leave a window to Spark."""
-    sources = [step.operator for step in case.graph.sources()]
-    if not any(isinstance(o, SourceOperator) and o.source.since_1970 for o in sources):
-        return []
-    plans = [make_plan(case.graph, sorted(cut.edge)) for cut in cuts[:_CUTS_MAX]]
-    return [plan.cut for plan in plans if any(engine(plan, plan.graph[s]) == NATIVE for s in plan.cloud)]
-
-
 def kinds(case: Case) -> set[str]:
     """The kinds of operators of a flow, with those that some of its cuts have."""
-    found = {step.operator.kind for graph in (case.graph, with_partials(case.graph)) for step in graph.steps}
-    return found | ({NATIVE} if native_cuts(case, legal_cuts(case.graph)) else set())
+    return {step.operator.kind for graph in (case.graph, with_partials(case.graph)) for step in graph.steps}

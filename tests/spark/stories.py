@@ -1,6 +1,6 @@
 """Little flows as stories: what goes in, what is done with it, and what must come out, written by hand.
 
-A story is told twice: in this process, as on a device, and on Spark, where all stories run side by side as
+A story is told twice: in this process, as on a device, and on the host, where all stories run side by side as
 one flow with everything but the sources in the cloud, in several micro-batches.
 """
 
@@ -19,12 +19,12 @@ from geartrain import Flow, Stream, Table
 from geartrain.graph.graph import DEAD_LETTERS, LATE, Graph
 from geartrain.planning import make_plan
 from geartrain.records.letters import Letter
-from geartrain.schema import RowCodec
+from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.testing import TestingSource, run_flow
+from tests.hosting.hosted_run import HostedRun
 from tests.reference.two_tiers import World
 from tests.spark.case_log import log_of
 from tests.spark.many_flows import prefix_of, side_by_side
-from tests.spark.spark_run import SparkRun
 
 Rows = Sequence[tuple[int, Any]]
 """(event time in microseconds, value)."""
@@ -125,31 +125,32 @@ class Book:
         plan = make_plan(graph, "cloud")
         log = list(log_of(plan, world, random.Random(2)))
         rows = sum(len(entry.rows) for entry in log if entry.rows is not None)
-        run = SparkRun(spark, folder, plan, rows // batches + 1)
+        run = HostedRun(spark, folder, graph, rows_max=rows // batches + 1)
         run.append(log)
         run.run()
         run.log.close()
-        assert len(run.store.batches["keyed"]) >= batches
-        found = dict(_told(graph, run, number) for number in range(len(self.stories)))
+        assert run.micro_batches >= batches
+        sinks = run.sinks()
+        found = dict(_told(graph, sinks, number) for number in range(len(self.stories)))
         return {story.name: found[number] for number, story in enumerate(self.stories)}
 
 
-def _told(graph: Graph, run: SparkRun, number: int) -> tuple[int, Told]:
+def _told(graph: Graph, sinks: Mapping[str, Sequence[ColumnBatch]], number: int) -> tuple[int, Told]:
     prefix = prefix_of(number)
     told = Told()
     for sink in (step.id for step in graph.sinks()):
         if sink.startswith(prefix):
             kind = graph[graph[sink].inputs[0].step].out
-            told.rows[sink.removeprefix(f"{prefix}to_")] = list(_records(run, sink, kind))
+            told.rows[sink.removeprefix(f"{prefix}to_")] = list(_records(sinks.get(sink, []), kind))
     for system, rows in ((DEAD_LETTERS, told.dead), (LATE, told.late)):
-        for _, letter in _records(run, system, Letter):
+        for _, letter in _records(sinks.get(system, []), Letter):
             if letter.step.startswith(prefix):
                 step = letter.step.removeprefix(prefix)
                 rows.append((step, letter.reason if system == DEAD_LETTERS else letter.raw.decode()))
     return number, told
 
 
-def _records(run: SparkRun, sink: str, kind: Any) -> Iterator[tuple[int, Any]]:
+def _records(batches: Sequence[ColumnBatch], kind: Any) -> Iterator[tuple[int, Any]]:
     codec = RowCodec(kind)
-    for batch in run.store.sinks.get(sink, []):
+    for batch in batches:
         yield from zip(batch.times, codec.from_columns(batch.fields), strict=True)

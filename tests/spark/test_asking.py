@@ -25,8 +25,7 @@ from tests.reference.comparison import check_equal
 from tests.reference.flows import Case, cases, split_cases
 from tests.reference.interpreter import interpret
 from tests.spark.case_log import Logged, answer_of, log_of
-from tests.spark.stage_run import columns_table
-from tests.spark.test_stage_cuts import Sinks
+from tests.spark.stage_run import Sinks, columns_table
 
 UNTOLD = {"broadcast"}
 """Kinds of steps whose cells are no user's keys."""

@@ -1,4 +1,4 @@
-"""Which query runs what: every sink once, every stateful step once, every dead letter once."""
+"""Which stage of a query runs what: every sink once, every stateful step once, every dead letter once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from geartrain.operators.sink import SinkOperator
 from geartrain.planning import Channel, Cut, Plan, legal_cuts, make_plan
 from geartrain.planning.native_table import engine
 from geartrain.testing import TestingSource
-from geartrain_cloud.spark.compile import KEYED, Query, compile_queries
+from geartrain_cloud.spark.compile import Query, compile_queries, hosted_query
 from tests.spark.flows import Adding, Reading, Sum, sums_flow
 
 
@@ -41,27 +41,24 @@ def test_cloud_cut_has_two_queries() -> None:
 
 
 def test_edge_cut_needs_no_state_in_the_cloud() -> None:
-    (query,) = compile_queries(make_plan(sums_flow().graph(), "edge"))
+    query = hosted_query(make_plan(sums_flow().graph(), "edge"))
     assert query.direct["adding"] == ("each", "last")
     assert query.direct["positive"] == ("kept",)
     assert query.prefix == frozenset()
 
 
 @pytest.mark.parametrize("number", range(len(legal_cuts(sums_flow().graph()))))
-def test_each_sink_and_stateful_step_and_letter_has_one_query(number: int) -> None:
+def test_each_sink_and_stateful_step_and_letter_is_in_the_query_once(number: int) -> None:
     graph = sums_flow().graph()
     cut = legal_cuts(graph)[number]
     plan = make_plan(graph, sorted(cut.edge))
-    queries = compile_queries(plan)
+    query = hosted_query(plan)
     assert plan.cut == cut
-    sinks = [sink for query in queries for sink in query.sinks if not sink.startswith("_")]
-    assert sorted(sinks) == ["each", "kept", "last"]
-    owned = [step for query in queries for step in query.owned]
-    assert sorted(owned) == sorted([*plan.cloud, *(channel.id for channel in plan.channels)])
-    stateful = [s for query in queries for s in query.keyed if graph[s].operator.stateful]
+    assert sorted(query.sinks) == ["_dead_letters", "_late", "each", "kept", "last"]
+    assert query.owned == {*plan.cloud, *(channel.id for channel in plan.channels)}
+    stateful = [s for stage in query.stages[1:] for s in stage.steps if graph[s].operator.stateful]
     assert stateful == (["adding"] if "adding" in plan.cloud else [])
-    for query in queries:
-        assert _runs_whole(query, plan)
+    assert _runs_whole(query, plan)
 
 
 def _runs_whole(query: Query, plan: Plan) -> bool:
@@ -82,10 +79,6 @@ def hand_made(*steps: Step) -> Plan:
     graph = sums_flow().graph()
     every = Graph("sums", (*graph.steps, *steps))
     return Plan(every, Cut(frozenset({"readings"})), (Channel("readings", Reading, frozenset({"readings"})),))
-
-
-def keyed_of(plan: Plan) -> Query:
-    return next(query for query in compile_queries(plan) if query.name == KEYED)
 
 
 def stages_of(query: Query) -> list[set[str]]:
@@ -115,10 +108,12 @@ def test_each_key_below_a_state_is_a_stage_of_its_own() -> None:
     again = replace(graph["by_sensor"], id="again", inputs=(Input("adding"),), out=Sum)
     second = replace(graph["adding"], id="second", inputs=(Input("again"),), out=Sum)
     third = replace(second, id="third")
-    query = keyed_of(hand_made(again, second, third, a_sink("seconds", "second"), a_sink("thirds", "third")))
+    query = hosted_query(
+        hand_made(again, second, third, a_sink("seconds", "second"), a_sink("thirds", "third"))
+    )
     first = {"adding", "each", "last", "again"}
     below = {"second", "third", "seconds", "thirds"}
-    assert stages_of(query) == [{"positive", "by_sensor"}, first, below]
+    assert stages_of(query) == [{"positive", "by_sensor", "kept"}, first, below]
     assert deals_of(query) == {("by_sensor", 1, "key"), ("again", 2, "key")}
 
 
@@ -128,7 +123,7 @@ def test_a_task_stays_where_its_records_were_put_in_order() -> None:
     second = replace(graph["adding"], id="second", inputs=(Input("adding_order"),))
     logged = replace(order, id="logged", operator=Log(), inputs=(Input("adding_order"),))
     third = replace(graph["adding"], id="third", inputs=(Input("logged"),))
-    query = keyed_of(hand_made(order, second, logged, third, a_sink("seconds", "second")))
+    query = hosted_query(hand_made(order, second, logged, third, a_sink("seconds", "second")))
     together = {"adding", "each", "last", "adding_order", "second", "seconds", "logged", "third"}
     assert stages_of(query)[1:] == [together]
     assert deals_of(query) == {("by_sensor", 1, "key")}
@@ -139,7 +134,7 @@ def test_streams_of_several_stages_meet_below_the_last_of_them() -> None:
     again = replace(graph["by_sensor"], id="again", inputs=(Input("adding"),), out=Sum)
     meeting = Step("meeting", WindowJoin(None, "inner", max), (Input("again"), Input("by_sensor")), Sum)  # type: ignore[arg-type]
     merged = Step("merged", Merge(), (Input("meeting"), Input("adding")), Sum)
-    query = keyed_of(hand_made(again, meeting, merged, a_sink("both", "merged")))
+    query = hosted_query(hand_made(again, meeting, merged, a_sink("both", "merged")))
     assert stages_of(query)[2] == {"meeting", "merged", "both"}
     assert deals_of(query) == {
         ("by_sensor", 1, "key"),
@@ -152,7 +147,7 @@ def test_streams_of_several_stages_meet_below_the_last_of_them() -> None:
 def test_a_stream_may_be_both_sides_of_a_broadcast() -> None:
     look = Step("look", Lookup(), (Input("positive"), Input("positive")), Reading)
     merged = Step("merged", Merge(), (Input("look"), Input("positive")), Reading)
-    query = keyed_of(hand_made(look, merged, a_sink("looked", "merged")))
+    query = hosted_query(hand_made(look, merged, a_sink("looked", "merged")))
     stage = query.stages[1]
     entries = {b.dealing: b.entry for b in stage.inputs if b.stream == "positive"}
     assert entries == {"origin": "positive", "all": "positive_all"}
@@ -165,7 +160,7 @@ def test_state_without_a_key_is_refused() -> None:
     graph = sums_flow().graph()
     late = replace(graph["adding"], id="late_adding", inputs=(Input("positive"),))
     with pytest.raises(PlacementError, match="the records of 'positive' have no key: put a key_by between"):
-        compile_queries(hand_made(late))
+        hosted_query(hand_made(late))
 
 
 def test_a_step_that_must_not_run_twice_takes_the_sinks_below_it_along() -> None:
@@ -186,18 +181,16 @@ class Dice(Filter, frozen=True):
     replayable = False
 
 
-def test_two_keys_over_one_stream_share_the_query() -> None:
+def test_two_keys_over_one_stream_share_a_stage() -> None:
     flow = Flow("two")
     readings = flow.source("readings", TestingSource[Reading](), out=Reading, partitioned_by="sensor")
     for name in ("one", "two"):
         summed = readings.key_by("sensor", name=f"by_{name}").process(f"adding_{name}", Adding())
         summed.sink(f"sink_{name}", Table(f"table_{name}"))
-    stateless, keyed = compile_queries(make_plan(flow.graph(), "cloud"))
-    assert stateless.sinks == ("_dead_letters", "_late")
-    assert set(stateless.channels) == {"_dead_letters", "_late"}
-    assert [b.stream for stage in keyed.stages for b in stage.inputs if b.dealing == "key"][:1]
-    assert deals_of(keyed) >= {("by_one", 1, "key"), ("by_two", 1, "key")}
-    assert len(keyed.stages) == 2
+    query = hosted_query(make_plan(flow.graph(), "cloud"))
+    assert set(query.channels) == {"readings", "_dead_letters", "_late"}
+    assert deals_of(query) == {("by_one", 1, "key"), ("by_two", 1, "key")}
+    assert len(query.stages) == 2
 
 
 def test_every_kind_of_step_has_its_engine() -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from geartrain_cloud.spark.buckets import BucketState
-from geartrain_cloud.spark.compile import KEYED, compile_queries
+from geartrain_cloud.spark.compile import hosted_query
 from geartrain_simulation.fleet.stage_run import LABELS, LogRow, StageRun
+from tests.hosting.hosted_run import HostedRun
 from tests.reference.comparison import check_equal
 from tests.reference.interpreter import interpret
-from tests.spark.case_log import Logged, answer_of
-from tests.spark.families import WAITING, families_log, families_plan, families_world
-from tests.spark.spark_run import SparkRun
+from tests.spark.case_log import Logged
+from tests.spark.families import WAITING, families_flow, families_log, families_plan, families_world
 from tests.spark.stage_run import columns_table
 
 
@@ -40,31 +40,28 @@ def micro_batch(run: StageRun, part: list[Logged], at: int) -> None:
 
 def test_all_that_waits_goes_on_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
     plan, world = families_plan(), families_world(7)
-    keyed = next(query for query in compile_queries(plan) if query.name == KEYED)
     log = families_log(world)
     half = len(log) // 2
 
-    model = StageRun(keyed, random.Random(2))
+    model = StageRun(hosted_query(plan), random.Random(2))
     micro_batch(model, log[:half], 0)
     held = waiting(model)
     assert {step for step in WAITING if not held[step]} == set()
 
-    run = SparkRun(spark, tmp_path, plan, rows_max=120)
+    run = HostedRun(spark, tmp_path, families_flow().graph(), rows_max=120)
     run.append(log[:half])
     run.run()  # up to here, then a new start from the checkpoint
     last = max(number for number, entry in enumerate(log) if entry.rows is not None)
     run.append(log[half : last + 1])  # a stop in mid-run is proved with random flows
     run.run()
-    before = {sink: sum(map(len, batches)) for sink, batches in run.store.sinks.items()}
+    before = {sink: sum(map(len, batches)) for sink, batches in run.sinks().items()}
     run.append(log[last + 1 :])  # from here on, only the clock moves
     run.run()
     run.log.close()
-    after = {sink: sum(map(len, batches)) for sink, batches in run.store.sinks.items()}
+    after = {sink: sum(map(len, batches)) for sink, batches in run.sinks().items()}
     assert {sink for sink in before if after[sink] > before[sink]} >= {"silences", "hours", "wholes"} & {
         *before
     }
     assert "wholes" not in before
-    assert len(run.store.batches[KEYED]) >= 3
-    check_equal(
-        answer_of(plan.graph, run.store.sinks), interpret(plan.graph, world.inputs(), world.bounds_us)
-    )
+    assert run.micro_batches >= 3
+    check_equal(run.answer(), interpret(plan.graph, world.inputs(), world.bounds_us))

@@ -14,7 +14,7 @@ from geartrain.processor import Deal, Input, Output, Processor, broadcast, custo
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.testing import TestingSink, TestingSource, run_flow
-from geartrain_cloud.spark.compile import compile_queries
+from geartrain_cloud.spark.compile import hosted_query
 from geartrain_simulation.fleet.stage_run import StageRun
 from tests.spark.stage_run import columns_table
 
@@ -77,8 +77,8 @@ def graph_of(deal: Deal, *, testing: bool) -> Graph:
 )
 @pytest.mark.parametrize("length", [1, 7, 100])
 def test_groupings_through_the_stages_equal_one_process(deal: Deal, length: int) -> None:
-    keyed = compile_queries(make_plan(graph_of(deal, testing=False), "cloud"))[1]
-    run, codec = StageRun(keyed, random.Random(length)), RowCodec(Word)
+    query = hosted_query(make_plan(graph_of(deal, testing=False), "cloud"))
+    run, codec = StageRun(query, random.Random(length)), RowCodec(Word)
     found: list[tuple[int, Word]] = []
     letters = 0
     for position, first in enumerate(range(0, len(WORDS) + length, length), start=1):

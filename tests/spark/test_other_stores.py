@@ -17,8 +17,8 @@ from geartrain.sinks import ParquetTable, PostgresTable
 from geartrain.testing import TestingSource
 from geartrain_cloud.spark.compile import KEYED, STATELESS
 from tests.postgres_server import Postgres
-from tests.spark.cloud import Cloud, sensors
-from tests.spark.flows import Adding, Reading, Sum, expected_sums, positive
+from tests.spark.cloud import Cloud
+from tests.spark.flows import Adding, Reading, Sum, expected_sums, positive, sensors
 
 
 def stored_flow(dsn: str) -> Flow:

@@ -1,4 +1,4 @@
-"""Aggregates that are split, on real Spark: rows of several devices merged there, stopped and gone on."""
+"""Aggregates that are split, on the host: rows of several devices merged there, stopped and gone on."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import random
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from geartrain import Flow, Table, agg, global_window, sliding
 from geartrain.planning import make_plan
 from geartrain.testing import TestingSource
+from tests.hosting.hosted_run import HostedRun
 from tests.reference.comparison import check_equal
 from tests.reference.interpreter import interpret
 from tests.reference.two_tiers import World
-from tests.spark.case_log import answer_of, log_of
+from tests.spark.case_log import log_of
 from tests.spark.families import Sample, families_flow, families_world, us
-from tests.spark.spark_run import SparkRun
 
 
 class Wide(Sample):
@@ -58,7 +57,7 @@ def test_rows_of_several_devices_are_merged_into_what_one_step_would_give(
     samples = {device: {"samples": sources["samples"]} for device, sources in world.devices.items()}
     world = World(samples, {"samples": 40})
     log = list(log_of(plan, world, rng))
-    run = SparkRun(spark, tmp_path, plan, rows_max=40)
+    run = HostedRun(spark, tmp_path, graph, "edge", rows_max=40)
     run.append(log[: len(log) // 2])
     run.run()
     run.append(log[len(log) // 2 :])
@@ -68,16 +67,16 @@ def test_rows_of_several_devices_are_merged_into_what_one_step_would_give(
     want = interpret(graph, world.inputs(), world.bounds_us)
     assert len(want.sinks["wides"]) > 100
     assert len(want.sinks["wholes"]) == 4
-    check_equal(answer_of(graph, run.store.sinks), want)
+    check_equal(run.answer(), want)
 
 
 def test_the_families_with_all_that_is_legal_on_the_edge(spark: SparkSession, tmp_path: Path) -> None:
     graph, world = families_flow().graph(), families_world(9)
-    plan = make_plan(replace(graph, name="split_families"), "edge")
+    plan = make_plan(graph, "edge")
     assert {"hour_partial", "best_partial"} <= set(plan.edge)
     assert "quiet_hour_partial" not in plan.edge  # below a task in the cloud
-    run = SparkRun(spark, tmp_path, plan, rows_max=500)
+    run = HostedRun(spark, tmp_path, graph, "edge", rows_max=500)
     run.append(log_of(plan, world, random.Random(6)))
     run.run()
     run.log.close()
-    check_equal(answer_of(graph, run.store.sinks), interpret(graph, world.inputs(), world.bounds_us))
+    check_equal(run.answer(), interpret(graph, world.inputs(), world.bounds_us))

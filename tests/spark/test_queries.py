@@ -21,8 +21,8 @@ from geartrain_cloud.spark.checkpoint import remove_checkpoint
 from geartrain_cloud.spark.compile import KEYED, STATELESS, compile_queries
 from geartrain_cloud.spark.errors import BreakerError, QueryError
 from geartrain_cloud.spark.status import query_clock
-from tests.spark.cloud import Cloud, sensors
-from tests.spark.flows import Reading, expected_sums
+from tests.spark.cloud import Cloud
+from tests.spark.flows import Reading, expected_sums, sensors
 
 
 def assert_exact(cloud: Cloud, records: Sequence[tuple[Reading, int, str, int]]) -> None:

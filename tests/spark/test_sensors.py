@@ -1,5 +1,5 @@
-"""Series of the Numenta Anomaly Benchmark, with duplicates and disorder put in, through Spark in one run: the
-hours of pandas, and the same bits whether devices or the cloud work them out.
+"""Series of the Numenta Anomaly Benchmark, with duplicates and disorder put in, through the host in one run:
+the hours of pandas, and the same bits whether devices or the cloud work them out.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from pyspark.sql import SparkSession
 from geartrain.graph.graph import Graph
 from geartrain.operators.source import SourceOperator
 from geartrain.planning import make_plan
-from geartrain.schema import RowCodec
 from geartrain.source import Split
 from geartrain_devices.csv_replay import CsvReplay
-from geartrain_examples.sensors.flow import SAMPLE, Anomaly, Hour, Sample, flow
+from geartrain_examples.sensors.flow import SAMPLE, Sample, flow
+from tests.hosting.hosted_run import HostedRun
 from tests.reference.two_tiers import World
 from tests.spark.case_log import log_of
 from tests.spark.many_flows import side_by_side
-from tests.spark.spark_run import SparkRun
 
 BOUND = timedelta(minutes=40)
 AS_RECORDED: dict[str, Any] = {"as_recorded": True, "out_of_orderness_ms": BOUND // timedelta(milliseconds=1)}
@@ -87,15 +86,6 @@ def hourly(path: Path) -> pd.DataFrame:
     return frame.groupby(["series", "hour"])["value"].agg(["count", "mean", "min", "max"]).reset_index()
 
 
-def results(run: SparkRun, sink: str, kind: Any) -> list[tuple[int, bytes, Any]]:
-    """(event time, path of the origin, record), in canonical order."""
-    codec, found = RowCodec(kind), list[tuple[int, bytes, Any]]()
-    for batch in run.store.sinks[sink]:
-        assert batch.paths is not None
-        found += zip(batch.times, batch.paths, codec.from_columns(batch.fields), strict=True)
-    return sorted(found)
-
-
 def test_hours_are_those_of_pandas_wherever_they_are_worked_out(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "disturbed.csv"
     there = world(path, disturbed(path, seed=5))
@@ -104,17 +94,17 @@ def test_hours_are_those_of_pandas_wherever_they_are_worked_out(spark: SparkSess
     on_devices = [s.id for s in both.steps if s.id.startswith("f0_") and s.id not in ("f0_hours", "f0_odd")]
     plan = make_plan(both, on_devices)
     assert {"f0_hourly", "f0_watch", "f0_watch_order"} <= plan.cut.edge
-    run = SparkRun(spark, tmp_path / "run", plan, rows_max=9_000)
+    run = HostedRun(spark, tmp_path / "run", both, on_devices, rows_max=9_000)
     run.append(log_of(plan, worlds, random.Random(1)))  # batches of many rows
     run.run()
     run.log.close()
-    assert len(run.store.batches["keyed"]) >= 2
+    assert run.micro_batches >= 2
 
-    hours, odd = results(run, "f1_hours", Hour), results(run, "f1_odd", Anomaly)
-    assert hours == results(run, "f0_hours", Hour)
-    assert odd == results(run, "f0_odd", Anomaly)
+    hours, odd = run.records("f1_hours"), run.records("f1_odd")
+    assert hours == run.records("f0_hours")
+    assert odd == run.records("f0_odd")
     assert 0 < len(odd) < 50
-    assert run.store.sinks.keys() == {"f0_hours", "f0_odd", "f1_hours", "f1_odd"}  # nothing late or refused
+    assert run.sinks().keys() == {"f0_hours", "f0_odd", "f1_hours", "f1_odd"}  # nothing late or refused
 
     got = {(hour.series, hour.window_start): hour for _, _, hour in hours}
     expected = hourly(path)

@@ -1,5 +1,5 @@
-"""I1 through the stages of a query, without Spark: random flows under every cut equal the reference, whatever
-the micro-batches, and however their rows are dealt.
+"""Windows that Spark runs, without Spark: random flows under every cut equal the reference, whatever the
+micro-batches, and however their rows are dealt.
 """
 
 from __future__ import annotations
@@ -10,19 +10,17 @@ from hypothesis import HealthCheck, given, settings
 
 from geartrain.planning import Cut, legal_cuts, make_plan
 from geartrain.planning.mixed import make_mixed_plan
-from geartrain.schema import ColumnBatch
 from geartrain_cloud.spark.compile import Query, compile_queries
 from geartrain_simulation.fleet.stage_run import StageRun
 from tests.reference.comparison import check_equal
-from tests.reference.flows import Case, cases, native_cases
+from tests.reference.flows import Case, native_cases
 from tests.reference.interpreter import interpret
 from tests.spark.case_log import Logged, answer_of, log_of
 from tests.spark.native_run import NativeRun
-from tests.spark.stage_run import columns_table
+from tests.spark.stage_run import Sinks, columns_table
 
 CUTS_MAX = 3
 NATIVE_MIN = 20
-Sinks = dict[str, list[ColumnBatch]]
 
 
 def run_query(query: Query, log: list[Logged], rng: random.Random) -> Sinks:
@@ -60,15 +58,6 @@ def check_cut(case: Case, cut: Cut, rng: random.Random) -> set[str]:
         _add(found, run_query(query, log, rng))
     check_equal(answer_of(graph, found), interpret(graph, case.world.inputs(), case.world.bounds_us))
     return {query.name for query in queries}
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(cases())
-def test_cuts_of_a_random_flow_through_the_stages_equal_the_reference(case: Case) -> None:
-    rng = case.rng()
-    cuts = legal_cuts(case.graph)
-    for cut in rng.sample(cuts, min(CUTS_MAX, len(cuts))):
-        check_cut(case, cut, rng)
 
 
 def test_windows_of_spark_in_random_flows_equal_the_reference() -> None:
