@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs import find_initdb
+from tests.waiting import WAIT_S
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Postgres:
         subprocess.run(
             [self.programs / command[0], *command[1:]],
             check=True, user=self.user, cwd=self.folder, stdout=subprocess.DEVNULL, env={"LC_ALL": "C"},
-            timeout=60,
+            timeout=WAIT_S,
         )  # fmt: skip
 
     def create(self) -> None:

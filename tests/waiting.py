@@ -39,12 +39,13 @@ class WaitedInVainError(Exception):
 
 def show_logs() -> str:
     """The ends of the newest logs that there are."""
-    ends = {path: _end_of(path) for path in [*_logs][-LOGS_MAX:]}
+    paths = [path for one in _logs for path in (sorted(one.iterdir()) if one.is_dir() else [one])]
+    ends = {path: _end_of(path) for path in paths[-LOGS_MAX:]}
     return "\n".join(f"--- the end of {path}\n{end}" for path, end in ends.items() if end)
 
 
 def note_log(path: Path) -> Path:
-    """Have the end of a log shown where a wait of this process runs out; returns the path."""
+    """Have a log's end, or those of a folder's, shown where a wait of this process runs out; the path."""
     _logs.pop(path, None)
     _logs[path] = None
     return path
@@ -56,9 +57,14 @@ class Wait:
     def __init__(self, what: str) -> None:
         self._what, self._ends_s = what, time.monotonic() + WAIT_S
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() > self._ends_s
+
     def check(self, *known: object) -> None:
         """Raise `WaitedInVainError` once the time is over; known: what there is so far."""
-        if time.monotonic() > self._ends_s:
+        if self.is_over:
             raise WaitedInVainError(self._what, "\n".join(map(str, known)))
 
 

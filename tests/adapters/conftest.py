@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from geartrain_cloud.broker import choose_broker, wait_until_ready
+from tests.waiting import WAIT_S
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ def real_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Runn
     chosen = choose_broker(request.param, tmp_path)
     process = subprocess.Popen(chosen.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_until_ready(chosen.host, chosen.port, timeout_s=60)
+        wait_until_ready(chosen.host, chosen.port, timeout_s=WAIT_S)
         yield RunningBroker(chosen.host, chosen.port, process)
     finally:
         process.kill()

@@ -14,6 +14,7 @@ from geartrain.ports.net import Connection, Incoming
 from geartrain.wire.limits import LIMITS
 from geartrain.wire.topics import ack_topic, up_filter, up_topic
 from tests.adapters.conftest import RunningBroker
+from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +23,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     """Run a test within 60 s."""
 
     async def whole() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(WAIT_S):
             await test
 
     asyncio.run(whole())

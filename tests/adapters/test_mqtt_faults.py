@@ -36,7 +36,7 @@ def run(test: Callable[[ScriptedBroker], Coroutine[Any, Any, None]], **answers: 
     """Run a test against a scripted broker, within 20 s."""
 
     async def whole() -> None:
-        async with asyncio.timeout(60), scripted(**answers) as broker:
+        async with asyncio.timeout(WAIT_S), scripted(**answers) as broker:
             await test(broker)
 
     asyncio.run(whole())
@@ -191,7 +191,7 @@ def test_tls_that_the_broker_does_not_speak() -> None:
             writer.close()
 
         server = await asyncio.start_server(garble, "127.0.0.1", 0)
-        async with asyncio.timeout(60), server:
+        async with asyncio.timeout(WAIT_S), server:
             await test(ScriptedBroker(port=server.sockets[0].getsockname()[1]))
 
     asyncio.run(whole())

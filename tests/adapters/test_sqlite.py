@@ -23,6 +23,7 @@ from geartrain.adapters.sqlite import (
     translated,
 )
 from geartrain.errors import LedgerError
+from tests.waiting import WAIT_S
 
 
 def numbers(path: Path) -> list[int]:
@@ -82,7 +83,7 @@ def test_transaction_outlives_the_death_of_its_process(path: Path) -> None:
         "with transaction(database): database.execute('INSERT INTO numbers VALUES (2)')\n"
         "database.execute('BEGIN'); database.execute('INSERT INTO numbers VALUES (3)'); os._exit(9)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, str(path)], check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program, str(path)], check=False, timeout=WAIT_S)
     assert (done.returncode, numbers(path)) == (9, [1, 2])
 
 

@@ -52,6 +52,7 @@ from geartrain_cloud.spark.schema_paths import rebind
 from tests.control.test_reconciler import OUTLINE
 from tests.control.test_revisions import planned
 from tests.hosting.test_group import version
+from tests.waiting import WAIT_S
 
 NOW_US = 1_700_000_000_000_000
 SEGMENT = "segments/heat.1/readings/p0/000000000001-1.arrow"
@@ -161,7 +162,7 @@ def running(micro: Micro) -> Iterator[None]:
         database, micro.tables = (
             micro.tables,
             sqlite3.connect(
-                micro.spark.parents[3] / "apps/heat.1/tables.sqlite", timeout=10, isolation_level=None
+                micro.spark.parents[3] / "apps/heat.1/tables.sqlite", timeout=WAIT_S, isolation_level=None
             ),
         )
         try:

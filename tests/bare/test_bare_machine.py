@@ -16,6 +16,7 @@ import pytest
 
 from geartrain_cloud.programs import WITHOUT
 from tests.tidy.source import ROOT
+from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +54,7 @@ def bare(tmp_path: Path) -> dict[str, str]:
 def test_part_of_the_suite_passes_and_one_line_says_what_was_left_out(bare: dict[str, str]) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *PART]
     done = subprocess.run(
-        command, cwd=ROOT, env=bare, capture_output=True, text=True, timeout=600, check=False
+        command, cwd=ROOT, env=bare, capture_output=True, text=True, timeout=WAIT_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("note: ")]
@@ -75,7 +76,7 @@ def test_gear_says_what_steps_in(bare: dict[str, str]) -> None:
     assert shutil.which("java", path=bare["PATH"]) is None
     gear = str(Path(sys.executable).with_name("gear"))
     done = subprocess.run(
-        [gear, "doctor"], env=bare, capture_output=True, text=True, timeout=120, check=False
+        [gear, "doctor"], env=bare, capture_output=True, text=True, timeout=WAIT_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"broker.*amqtt", done.stdout), done.stdout

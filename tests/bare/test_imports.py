@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.tidy.source import PARTS
+from tests.waiting import WAIT_S
 
 CHILD = """
 import asyncio, gc, importlib, json, logging, os, pkgutil, signal, sys, threading, warnings
@@ -79,7 +80,7 @@ def imported(package: str, libraries: list[str], folder: Path | None = None) -> 
     """What the modules of a package change after these libraries, and what libraries they bring along."""
     told = json.dumps([[*PARTS.values(), package], package, libraries])
     command = [sys.executable, "-c", CHILD, told]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done.stderr
     found, brought = json.loads(done.stdout.splitlines()[-1])
     return found, brought

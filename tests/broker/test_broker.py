@@ -19,13 +19,14 @@ from geartrain_cloud.broker.choice import parse_address
 from geartrain_cloud.broker.ready import refusal
 from geartrain_cloud.errors import BrokerError
 from tests.ports import free_port
+from tests.waiting import WAIT_S
 
 
 @contextmanager
 def started(broker: BrokerChoice) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(broker.command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
-        wait_until_ready(broker.host, broker.port, timeout_s=60)
+        wait_until_ready(broker.host, broker.port, timeout_s=WAIT_S)
         yield process
     finally:
         process.kill()
@@ -39,7 +40,7 @@ def test_chosen_broker_accepts_a_connection_and_ends_on_sigterm(wanted: str, tmp
     with started(broker) as process:
         assert is_ready(broker.host, broker.port)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=WAIT_S) == 0
         assert not is_ready(broker.host, broker.port)
 
 
@@ -48,7 +49,7 @@ def test_taken_port_is_a_sentence_of_the_amqtt_process() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         command = [sys.executable, "-m", "geartrain_cloud.broker.amqtt_broker", "--port", str(port)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 1
     assert f"the amqtt broker cannot listen on 127.0.0.1:{port}" in done.stderr
     assert done.stderr.endswith("stop what listens there, or give another --port\n")
@@ -115,7 +116,7 @@ def test_waiting_ends_with_the_reason() -> None:
     ):
         wait_until_ready("127.0.0.1", port, timeout_s=0.2)
     with pytest.raises(BrokerError, match="it has ended"):
-        wait_until_ready("127.0.0.1", port, timeout_s=60, gone=lambda: "it has ended")
+        wait_until_ready("127.0.0.1", port, timeout_s=WAIT_S, gone=lambda: "it has ended")
 
 
 def test_listener_that_speaks_something_else_is_not_ready() -> None:

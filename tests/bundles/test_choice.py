@@ -22,6 +22,7 @@ from geartrain_edge.bundles.choice import (
 )
 from geartrain_edge.bundles.folder import BundleFolder
 from tests.bundles.versions import bundle
+from tests.waiting import WAIT_S
 
 POLICY = TrialPolicy(tries_max=2)
 OLD, NEW, OTHER = (App("a.1", "m:f", code=digit * 64) for digit in "123")
@@ -107,7 +108,7 @@ def test_code_comes_from_the_bundle_alone_and_a_damaged_one_loses_its_name(tmp_p
             [sys.executable, "-c", program, str(folder.path(code))],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=WAIT_S,
             check=True,
         )
         return done.stdout.splitlines()

@@ -20,6 +20,7 @@ from geartrain_edge.bundles.request import Request
 from geartrain_edge.parent.bundled import FetchPolicy
 from geartrain_edge.parent.upgrading import Upgrade
 from geartrain_edge.programs.choice import INSTALLED, Choice, asked
+from tests.waiting import WAIT_S
 
 A, B = "a" * 64, "b" * 64
 FULL = "what programs this device runs cannot be kept: No space left on device: make room on its disk"
@@ -66,13 +67,13 @@ def test_a_choice_that_cannot_be_kept_is_tried_again_and_nothing_begins_anew_bef
         upgrade = world.upgrade(INSTALLED)
         upgrade.want(B)
         runs = asyncio.create_task(upgrade.run())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(WAIT_S):
             while world.tries < 5:
                 await asyncio.sleep(0.001)
                 assert not runs.done()
         assert (upgrade.why, world.choice) == (FULL, before)
         world.is_full = False
-        await asyncio.wait_for(runs, 60)
+        await asyncio.wait_for(runs, WAIT_S)
         assert world.choice.tried == B
 
     asyncio.run(story(Choice()))
@@ -86,7 +87,7 @@ def test_a_program_whose_success_cannot_be_kept_says_so_at_its_deadline() -> Non
         world = World(replace(asked(Choice(proved=A), B, ()), tries=1), 0.05)
         upgrade = world.upgrade(B)
         upgrade.heard()
-        await asyncio.wait_for(upgrade.run(), 60)
+        await asyncio.wait_for(upgrade.run(), WAIT_S)
         assert upgrade.why == FULL
         assert world.choice.tried == B
 
@@ -100,7 +101,7 @@ def test_the_program_that_runs_is_asked_for_again_and_none_is_on_trial_any_more(
         upgrade = world.upgrade(A)
         upgrade.want(A)
         runs = asyncio.create_task(upgrade.run())
-        await asyncio.wait_for(world.saved.wait(), 60)
+        await asyncio.wait_for(world.saved.wait(), WAIT_S)
         assert (world.choice, upgrade.why) == (Choice(proved=A), "")
         runs.cancel()
 

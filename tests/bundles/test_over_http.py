@@ -29,6 +29,7 @@ from tests.bundles.test_repository import files_of
 from tests.control.enrolled import Key
 from tests.control.platform_client import Client, control_process
 from tests.ports import free_port
+from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +87,9 @@ class World:
         context = ssl.create_default_context(cafile=str(fleet))
         if identity is not None:
             context.load_cert_chain(identity)
-        connection = http.client.HTTPSConnection("localhost", self.device_port, timeout=60, context=context)
+        connection = http.client.HTTPSConnection(
+            "localhost", self.device_port, timeout=WAIT_S, context=context
+        )
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -100,7 +103,9 @@ class World:
         token = self.client.ask("POST", f"/devices/{name}/token", {}, expect=201)[1]["token"]
         fleet = next(PlatformPlaces(self.folder / "state").folder.rglob("ca.pem"))
         context, key = ssl.create_default_context(cafile=str(fleet)), Key()
-        connection = http.client.HTTPSConnection("localhost", self.device_port, timeout=60, context=context)
+        connection = http.client.HTTPSConnection(
+            "localhost", self.device_port, timeout=WAIT_S, context=context
+        )
         connection.request("POST", "/v1/join", json.dumps({"token": token, "request": key.request}))
         answer = json.loads(connection.getresponse().read())
         connection.close()

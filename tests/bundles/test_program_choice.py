@@ -34,6 +34,7 @@ from geartrain_edge.programs.choice import (
 from geartrain_edge.programs.launch import launch
 from geartrain_edge.programs.store import FILE, FOLDER, ProgramStore
 from tests.bundles.paper_disk import PaperDisk, lay_out, remains
+from tests.waiting import WAIT_S
 
 A, B = "a" * 64, "b" * 64
 TRIES = 2
@@ -203,7 +204,7 @@ def started(device: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     command = [sys.executable, "-P", "-m", "geartrain_edge.agent.process", "--device", str(device)]
     return subprocess.run(
-        command, env=environment | variables, capture_output=True, text=True, timeout=60, check=False
+        command, env=environment | variables, capture_output=True, text=True, timeout=WAIT_S, check=False
     )
 
 

@@ -26,6 +26,8 @@ from tuf.api.metadata import (
     Timestamp,
 )
 
+from tests.waiting import WAIT_S
+
 ROLES = ("root", "targets", "snapshot", "timestamp")
 Answer = Callable[[http.server.BaseHTTPRequestHandler], bool]
 
@@ -175,7 +177,7 @@ def silent(handler: http.server.BaseHTTPRequestHandler) -> bool:
 
 
 def _pieces(part: bytes, pause_s: float) -> Iterator[bytes]:
-    until_s = time.monotonic() + 60
+    until_s = time.monotonic() + WAIT_S
     while time.monotonic() < until_s:
         yield part
         time.sleep(pause_s)

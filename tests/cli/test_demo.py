@@ -23,6 +23,7 @@ from geartrain_cloud.cli.demo import DemoOptions, check_output
 from geartrain_cloud.cli.demos import OwnOption, own_options
 from geartrain_cloud.platform.places import PlatformPlaces
 from tests.demo.path_run import gear_command, hops, is_running, pids, started_gear, wait_until
+from tests.waiting import WAIT_S
 
 Capture = pytest.CaptureFixture[str]
 
@@ -197,7 +198,7 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=WAIT_S,
         preexec_fn=full,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
     )
@@ -214,7 +215,7 @@ def test_ctrl_c_says_what_stands_where_and_the_run_can_go_on(tmp_path: Path) -> 
         wait_until("rows are logged", lambda: hops(places).logged > 0, process)
         running_then = pids(places)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130
     assert not any(map(is_running, running_then))
     stopped, again, last = said.splitlines()[-3:]

@@ -30,6 +30,7 @@ from geartrain_cloud.cli.hops import Hops
 from geartrain_cloud.cli.hops_view import one_line
 from geartrain_cloud.errors import BrokerError
 from geartrain_cloud.sinks.tables import rows
+from tests.waiting import WAIT_S
 
 FLOW = "geartrain_examples.stocks.flow:flow"
 
@@ -245,7 +246,7 @@ def test_run_finds_a_flow_in_the_working_directory(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "geartrain_client.cli", "run", "mine:flow", "--json"]
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["rows"]["ones"] == 1

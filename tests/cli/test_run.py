@@ -28,6 +28,7 @@ from geartrain_cloud.sinks import tables
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.sinks.tables import rows
+from tests.waiting import WAIT_S
 
 Capture = pytest.CaptureFixture[str]
 
@@ -148,7 +149,7 @@ def test_what_sensors_publish_over_mqtt_is_read_until_told(
         told.append(now)
 
     try:
-        wait_until_ready(choice.host, choice.port, timeout_s=60)
+        wait_until_ready(choice.host, choice.port, timeout_s=WAIT_S)
         options = RunOptions(going=lambda: not told or told[-1].read < 3, tell=tell)
         result = run_in_process(load_flow(name).graph(), tmp_path / "out", options)
     finally:
@@ -340,7 +341,7 @@ def test_a_full_disk_is_a_sentence(module: Any, capsys: Capture, tmp_path: Path)
         "from geartrain_client.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", limited, "run", name, "--output", "out"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].endswith(
@@ -399,7 +400,7 @@ readings.map(seen).sink('kept', Table('kept'))
     assert process.stdout is not None
     assert process.stdout.readline() == "seen\n"
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130
     assert "Traceback" not in err
     assert "readings: local was read up to position " in err

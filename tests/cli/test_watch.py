@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from geartrain.testing import TestingSource
 from geartrain_client.cli import main
 from geartrain_cloud.cli.watched import CELL_CHARS_MAX, Streams, tapped
 from geartrain_cloud.cli.watching import code_of, root_of, stamps
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, wait_for
 
 FLOW = """
 from geartrain import Flow, Record, Table
@@ -62,7 +61,7 @@ class Watching:
 
     def until(self, text: str, times: int = 1) -> str:
         """What was said when it holds a text so often."""
-        wait_for(lambda: self.said.count(text) >= times or self.process.poll() is not None)
+        until(lambda: self.said.count(text) >= times or self.process.poll() is not None)
         assert self.said.count(text) >= times, self.said
         return self.said
 
@@ -71,10 +70,8 @@ class Watching:
         return self.process.wait(WAIT_S)
 
 
-def wait_for(found: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + WAIT_S
-    while not found() and time.monotonic() < end_s:
-        time.sleep(0.1)
+def until(found: Callable[[], bool]) -> None:
+    wait_for("what gear run --watch says", found)
 
 
 @pytest.fixture
@@ -119,7 +116,7 @@ def test_a_flow_runs_again_when_its_input_or_its_files_change(watched: Watching,
     below = psutil.Process(watched.process.pid).children(recursive=True)
     assert watched.stop() == 130
     assert watched.said.endswith("gear: stopped by SIGINT\n")
-    wait_for(lambda: not any(one.is_running() for one in below))
+    until(lambda: not any(one.is_running() for one in below))
     assert not any(one.is_running() for one in below)
 
 

@@ -25,6 +25,7 @@ from geartrain_client.rest.platform import Platform
 from tests.client.talking import HOSTILE, Capture
 from tests.control.platform_client import Client, control_process
 from tests.supervisor.test_up import own_port
+from tests.waiting import WAIT_S
 
 STOCKS = "geartrain_examples.stocks.flow:flow"
 
@@ -67,7 +68,7 @@ def test_each_change_is_a_line_across_a_kill_of_control(tmp_path: Path) -> None:
             first = next_of(events)
             assert (first["kind"], first["device"], first["number"]) == ("device", "d1", 1)
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait(60)
+            process.wait(WAIT_S)
             with control_process(tmp_path) as (_, again):
                 assert again.url == client.url
                 add(again, "d2")
@@ -81,9 +82,9 @@ def test_each_change_is_a_line_across_a_kill_of_control(tmp_path: Path) -> None:
                     words = heat.stdout.readline().split()
                     assert words[1:5] == ["app", "heat", "submitted,", "revision"]
                     heat.send_signal(signal.SIGINT)
-                    assert heat.wait(60) == 130
+                    assert heat.wait(WAIT_S) == 130
             events.send_signal(signal.SIGINT)
-            assert events.wait(60) == 130
+            assert events.wait(WAIT_S) == 130
             assert events.stderr is not None
             said = events.stderr.read()
     assert "gear tries again" in said

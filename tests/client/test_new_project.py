@@ -15,6 +15,7 @@ from geartrain.errors import ConfigError, MistakeError
 from geartrain_client.cli.new_project import new_project
 from tests.docs.readme_chapter import minutes
 from tests.tidy.source import ROOT
+from tests.waiting import WAIT_S
 
 TOOLS = Path(sys.executable).parent
 
@@ -27,7 +28,7 @@ def run(folder: Path, *command: str) -> str:
         env=environment | {"PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=WAIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -20,6 +20,7 @@ from geartrain_client.terminal.screen import REPORT_WIDTH
 from tests.client import fake_platform as fake
 from tests.client.fake_platform import FakePlatform
 from tests.client.talking import HOSTILE, SHOWN, Capture, add, gear
+from tests.waiting import WAIT_S
 
 
 def test_submit_sends_what_was_planned_here(flow: str, platform: FakePlatform, capsys: Capture) -> None:
@@ -184,7 +185,7 @@ def test_ctrl_c_ends_the_waiting_and_says_so(flow: str, platform: FakePlatform) 
     while len(platform.asked) < 2:  # it waits
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=WAIT_S)
     assert (process.returncode, out) == (130, "")
     assert first.startswith("submitted heat.1")
     assert err.splitlines()[-1] == "gear waits no longer; the platform goes on: see gear info heat"

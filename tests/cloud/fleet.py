@@ -44,9 +44,11 @@ from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.log.roster import FollowedRoster
 from geartrain_cloud.log.segment import encode_segment, merge_segments
 from geartrain_cloud.ports import LedgerChange
+from tests.waiting import WAIT_S
 
 FLOW = "stocks"
-PATIENCE_S = 10.0
+PATIENCE_S = WAIT_S
+"""It has a name of its own, since a proof gives acks longer that wait for all others."""
 
 
 class Quote(Record):

@@ -74,7 +74,7 @@ def prices(folder: Path, flow: str = FLOW) -> list[float | None]:
 
 async def logged(folder: Path, kind: EntryKind, count: int = 1, flow: str = FLOW) -> None:
     """Wait for so many entries of a kind."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(WAIT_S):
         while sum(entry.kind is kind for entry in entries(folder, flow)) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
@@ -357,7 +357,7 @@ def members(folder: Path) -> set[str]:
 
 
 async def until_members(folder: Path, wanted: set[str]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(WAIT_S):
         while members(folder) != wanted:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 

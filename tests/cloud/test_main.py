@@ -67,7 +67,7 @@ class Link:
 
     async def send_until_acked(self) -> None:
         """Publish all batches that are not acked, again and again, until the last is."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(WAIT_S):
             while not self.acks or self.acks[-1].seq < self._device.seq:
                 acked = self.acks[-1].seq if self.acks else self._acked_before
                 for seq in range(acked + 1, self._device.seq + 1):

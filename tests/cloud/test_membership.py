@@ -26,6 +26,7 @@ from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.ports import EntryKind
 from tests.cloud.fleet import FLOW, LoopNet, Running, TestDevice, running
+from tests.waiting import WAIT_S
 
 NAMES = ("device-1", "device-2")
 
@@ -50,7 +51,7 @@ def overtaken(folder: Path) -> list[tuple[int, bool]]:
 
 
 async def until_excluded(world: Running, devices: int) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(WAIT_S):
         # The log tells nobody that it grew, so it is looked at again and again.
         while len(kinds(world.reader.folder, EntryKind.EXCLUDED)) < devices:  # noqa: ASYNC110
             await asyncio.sleep(0.02)

@@ -90,7 +90,7 @@ def test_partition_without_a_device_follows_the_others(tmp_path: Path) -> None:
                 world.net.deliver(device.topic, device.quotes(float(price)))
                 await world.net.acked(device)
                 assert flow_clock(world.reader) <= device.time
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(WAIT_S):
                 while flow_clock(world.reader) < device.time:  # noqa: ASYNC110 (nothing tells of a clock)
                     await asyncio.sleep(0.01)
             world.net.deliver(device.topic, device.end())
@@ -120,7 +120,7 @@ def test_partition_whose_devices_are_all_excluded_follows_and_its_records_are_ov
     async def run() -> LogReader:
         async with running(config) as world:
             world.net.deliver(steady.topic, steady.schemas())
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(WAIT_S):
                 while flow_clock(world.reader) == START_OF_TIME:
                     world.net.deliver(steady.topic, steady.quotes(1.0))
                     await asyncio.sleep(0.05)

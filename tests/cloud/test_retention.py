@@ -34,6 +34,7 @@ from geartrain_cloud.ports import (
     position_key,
 )
 from tests.cloud.fleet import FLOW, TestDevice, make_config, prices, running
+from tests.waiting import WAIT_S
 
 FAR_US = 2**60
 OLD = Retention(older_than_s=1.0)
@@ -169,7 +170,7 @@ def test_ingest_removes_nothing_while_it_cannot_know_who_is_done(
         config = make_config(tmp_path, retention=Retention(bytes_max=1))
         async with running(config) as world:
             said = "what query one has done of stocks/0 is damaged"
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(WAIT_S):
                 while said not in caplog.text:  # noqa: ASYNC110 - what is waited for is a line of the log
                     await asyncio.sleep(0.05)
             fresh = TestDevice(epoch=b"epoch--2")

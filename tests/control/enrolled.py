@@ -32,6 +32,7 @@ from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.platform.config import FleetSection, PlatformConfig
 from geartrain_cloud.rest.answering import handler_of
 from tests.ports import free_port
+from tests.waiting import WAIT_S
 
 DAY_S = 86_400.0
 
@@ -75,7 +76,7 @@ class World:
         context = ssl.create_default_context(cafile=str(self.enrolment.fleet.ca))
         if identity is not None:
             context.load_cert_chain(identity)
-        connection = http.client.HTTPSConnection("localhost", self.port, timeout=60, context=context)
+        connection = http.client.HTTPSConnection("localhost", self.port, timeout=WAIT_S, context=context)
         try:
             connection.request(method, path, None if body is None else json.dumps(body))
             answer = connection.getresponse()

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from tests import forked
 from tests.control.contract import check_answer
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, Wait, note_log
 
 Program = subprocess.Popen[bytes] | forked.Forked
 
@@ -79,9 +79,10 @@ class Client:
         return status, value["error"]["code"], sentence
 
 
-def client_of(state: Path, timeout_s: float = WAIT_S, process: Program | None = None) -> Client:
+def client_of(state: Path, process: Program | None = None) -> Client:
     """A client of the control that runs on the state folder, once it answers."""
-    places, deadline = PlatformPlaces(state), time.monotonic() + timeout_s
+    places, wait = PlatformPlaces(state), Wait("control to answer")
+    note_log(places.logs)
     while True:
         door = read_report(places.door)
         if door:
@@ -94,7 +95,7 @@ def client_of(state: Path, timeout_s: float = WAIT_S, process: Program | None = 
                 pass
         if process is not None:
             assert process.poll() is None, "control has ended"
-        assert time.monotonic() < deadline, "control does not answer"
+        wait.check()
         time.sleep(0.05)
 
 

@@ -16,9 +16,9 @@ from geartrain_cloud.control.backups import BACKUPS_MAX
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.platform.places import PlatformPlaces
 from tests.control.platform_client import Client, control_process
+from tests.waiting import Wait
 
 Capture = pytest.CaptureFixture[str]
-WAIT_S = 180.0
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +33,9 @@ def client(state: Path) -> Iterator[Client]:
 
 
 def ended(client: Client, name: str) -> Any:
-    end_s = time.monotonic() + WAIT_S
+    wait = Wait("a backup to end")
     while (found := client.get(f"/backups/{name}"))["state"] == "running":
-        assert time.monotonic() < end_s
+        wait.check()
         time.sleep(0.05)
     return found
 

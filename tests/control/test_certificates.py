@@ -15,6 +15,7 @@ from geartrain_cloud.certs import DEVICE, Fleet
 from geartrain_cloud.certs.asking import asked
 from geartrain_cloud.platform.places import PlatformPlaces
 from tests.control.platform_client import Client, control_process
+from tests.waiting import WAIT_S
 
 Capture = pytest.CaptureFixture[str]
 
@@ -91,7 +92,7 @@ def _events(client: Client) -> list[Any]:
     from urllib.parse import urlsplit
 
     where = urlsplit(client.url)
-    connection = http.client.HTTPConnection(where.hostname or "", where.port or 0, timeout=90)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port or 0, timeout=WAIT_S)
     connection.request("GET", "/api/v1/events?after=0", headers={"Authorization": f"Bearer {client.token}"})
     answer, found = connection.getresponse(), list[Any]()
     while True:

@@ -39,6 +39,7 @@ from geartrain_cloud.platform.config import ControlSection
 from geartrain_cloud.rest import answers
 from geartrain_cloud.rest.audit import AuditLog
 from tests.control.platform_client import Client, control_process
+from tests.waiting import WAIT_S
 
 OUTLINE = Outline("heat", [Channel("readings", ["probes"])], [SourceOutline("probes", bounded=True)], "r1")
 ASKED = Submission("heat", "mill:app", "auto", "all")
@@ -256,7 +257,7 @@ class Stream:
 @contextmanager
 def following(client: Client, last: str | None = None, question: str = "") -> Iterator[Stream]:
     where = urlsplit(client.url)
-    connection = http.client.HTTPConnection(where.hostname or "", where.port or 0, timeout=120)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port or 0, timeout=WAIT_S)
     headers = {"Authorization": f"Bearer {client.token}"} | ({} if last is None else {"Last-Event-ID": last})
     try:
         connection.request("GET", f"/api/v1/events{question}", headers=headers)
@@ -389,7 +390,7 @@ def test_nothing_is_told_twice_or_lost_where_control_is_killed(tmp_path: Path) -
                         if one.device == last:
                             break
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait(60)
+            process.wait(WAIT_S)
     assert numbers == {"quick": [1, 2, 3], "slow": [1, 2]}
 
 
@@ -401,7 +402,7 @@ def test_a_server_that_ends_ends_its_streams_with_the_reason(tmp_path: Path) -> 
         assert (end.kind, end.said["why"].startswith("the platform's control ends")) == ("end", True)
         with pytest.raises(EOFError):
             stream.next()
-        assert process.wait(60) == 0
+        assert process.wait(WAIT_S) == 0
 
 
 def test_a_slow_reader_is_let_go_with_the_reason_and_holds_up_nobody(tmp_path: Path) -> None:
@@ -487,8 +488,8 @@ async def slow_reader(folder: Path) -> bytes:
             database.executemany(add, [(json.dumps({"why": "x" * 1_000}),)] * events.EVENTS_MAX)
         quick = await asyncio.to_thread(read_all, Client(f"http://127.0.0.1:{port}", "own"))
         assert quick == list(range(1, events.EVENTS_MAX + 1))
-        await asyncio.wait_for(heard.anything.wait(), 60)
-        slow.settimeout(60)
+        await asyncio.wait_for(heard.anything.wait(), WAIT_S)
+        slow.settimeout(WAIT_S)
         with slow, slow.makefile("rb") as file:
             return await asyncio.to_thread(file.read)
     finally:

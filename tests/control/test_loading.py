@@ -20,11 +20,12 @@ from geartrain_cloud.control.checking import Answer, Question
 from geartrain_cloud.control.loading import Loader
 from geartrain_cloud.control_store.errors import ConflictError, FlowRefusedError, TooManyError
 from geartrain_cloud.short_process import Ended, run_short
+from tests.waiting import WAIT_S
 
 STOCKS = "geartrain_examples.stocks.flow:flow"
 
 
-def load(question: Question, limit_s: float = 60.0) -> Answer:
+def load(question: Question, limit_s: float = WAIT_S) -> Answer:
     return asyncio.run(Loader(limit_s)(question))
 
 

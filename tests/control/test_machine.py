@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 
 import psutil
 
 from geartrain_cloud.control.machine import ProcessMeter, processor_seconds
+from tests.waiting import Wait
 
 CODE = """
 import subprocess, sys
@@ -39,9 +39,9 @@ def test_a_process_is_measured_with_those_that_it_has_started() -> None:
         assert meter.of([one.pid])[one.pid][1] is not None
         assert one.stdin is not None
         one.stdin.close()
-    until_s = time.monotonic() + 60
+    wait = Wait("a killed process to leave")
     while meter.of([one.pid])[one.pid] != (None, None):  # what it has killed is still leaving
-        assert time.monotonic() < until_s
+        wait.check()
 
 
 BUSY = """

@@ -22,6 +22,7 @@ from geartrain_cloud.hosting.questions import (
 )
 from geartrain_cloud.platform.places import PlatformPlaces
 from tests.control.platform_client import Client, control_process
+from tests.waiting import Wait
 
 STOCKS = "geartrain_examples.stocks.flow:flow"
 TOLD = {"state": {"count": 1}, "windows": [], "timers": [5], "forgets_us": None}
@@ -142,19 +143,19 @@ def test_an_app_is_asked_ten_times_a_second() -> None:
 
 def test_who_asks_too_much_is_told(client: Client, state: Path) -> None:
     path = "/api/v1/apps/stocks/steps/drawdown/state?key=a&wait_s=1"
-    deadline, found = time.monotonic() + 60, b""
+    wait, found = Wait("an answer that it is too many"), b""
     with host(state, lambda question: Answer(question.id)), ThreadPoolExecutor(20) as pool:
         while b"too_many" not in found:
-            assert time.monotonic() < deadline
+            wait.check()
             found = b"".join(body for _, _, body in pool.map(lambda _: client.raw("GET", path), range(20)))
     assert b"app stocks is asked 10 times a second at the most" in found
 
 
 def test_an_app_that_has_ended_has_no_state(client: Client) -> None:
     client.ask("POST", "/apps/edgy/kill", {"mode": "now"}, expect=202)
-    deadline = time.monotonic() + 60
+    wait = Wait("an app to end")
     while client.get("/apps/edgy")["state"] != "ended":
-        assert time.monotonic() < deadline
+        wait.check()
     assert client.refusal("GET", "/apps/edgy/steps/drawdown/state")[2].startswith(
         "app edgy has ended, and its state with it"
     )

@@ -28,6 +28,7 @@ from geartrain_cloud.rest.openapi import ROOT
 from geartrain_cloud.rest.requests import BODY_BYTES_MAX
 from geartrain_cloud.rest.routes import add_routes
 from tests.control.platform_client import Client, control_process
+from tests.waiting import WAIT_S
 
 STOCKS = "geartrain_examples.stocks.flow:flow"
 
@@ -309,9 +310,9 @@ def test_a_body_that_is_too_large_or_no_json_is_refused(client: Client) -> None:
 )
 def test_bytes_that_are_no_request_do_not_stop_it(client: Client, raw: bytes) -> None:
     where = urlsplit(client.url)
-    with socket.create_connection((where.hostname or "", where.port or 0), timeout=60) as connection:
+    with socket.create_connection((where.hostname or "", where.port or 0), timeout=WAIT_S) as connection:
         connection.sendall(raw)
-        connection.settimeout(20)
+        connection.settimeout(WAIT_S)
         answer = HTTPResponse(connection)
         answer.begin()
         error = json.loads(answer.read())["error"]
@@ -330,7 +331,7 @@ def test_the_token_and_the_door_are_private(client: Client, state: Path) -> None
 def test_a_second_control_on_the_folder_says_so(client: Client, state: Path) -> None:
     assert client.get("/status")
     command = [sys.executable, "-m", "geartrain_cloud.control.main", "--state", str(state)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=WAIT_S)
     assert done.returncode == 1
     assert "control.sqlite is in use by another program" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -346,4 +347,4 @@ def test_a_killed_control_goes_on_where_it_stood(tmp_path: Path) -> None:
         assert submit(client, "heat", key="k") == first
         assert client.get("/apps/heat")["instance"] == "heat.1"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(WAIT_S) == 0

@@ -7,7 +7,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,12 +18,13 @@ from geartrain_client.rest.platform import Platform
 from geartrain_cloud.certs import SERVER, Fleet
 from tests.control.platform_client import control_process
 from tests.ports import free_port
+from tests.waiting import WAIT_S, Wait
 
 
 def shown(url: str) -> bytes:
     """The certificate that is shown there, unchecked."""
     host, _, port = url.removeprefix("https://").rpartition(":")
-    return ssl.get_server_certificate((host, int(port)), timeout=60).encode()
+    return ssl.get_server_certificate((host, int(port)), timeout=WAIT_S).encode()
 
 
 def spoken(port: int, version: ssl.TLSVersion) -> str | None:
@@ -84,17 +84,17 @@ def test_rest_shows_a_certificate_of_the_operators_own(tmp_path: Path) -> None:
     )
     paths.key.chmod(0o644)
     command = [sys.executable, "-m", "geartrain_cloud.control.main", "--state", str(state)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 2
     assert "control.key: " in done.stderr
     assert "can be read by others (mode 0644): run chmod 600" in done.stderr
     paths.key.chmod(0o600)
     with subprocess.Popen(command, start_new_session=True) as process:
         try:
-            status, deadline = None, time.monotonic() + 90
+            status, wait = None, Wait("control to answer")
             while status is None:
                 assert process.poll() is None, "control has ended"
-                assert time.monotonic() < deadline, "control does not answer"
+                wait.check()
                 with suppress(UnreachableError):
                     status = Platform(find_door(None, state, {"GEARTRAIN_CA": str(own.ca)})).get("/status")
             assert status["url"].startswith("https://localhost:")

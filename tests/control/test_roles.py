@@ -26,6 +26,7 @@ from geartrain_cloud.rest.audit import AuditLog, told
 from geartrain_cloud.rest.requests import DeviceCut, SubmitBody
 from geartrain_cloud.rest.routes import Route, declared
 from tests.control.platform_client import Client, control_process
+from tests.waiting import WAIT_S
 
 STOCKS = "geartrain_examples.stocks.flow:flow"
 SECRET = "a-password-that-nobody-may-see"
@@ -64,7 +65,7 @@ def status_of(client: Client, made: Route, name: str) -> tuple[int, str]:
     """The status of a request that finds nothing, and the sentence of its refusal."""
     path = "/api/v1" + made.path.format_map(Names(name))
     where = urlsplit(client.url)
-    connection = http.client.HTTPConnection(where.hostname or "", where.port or 0, timeout=120)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port or 0, timeout=WAIT_S)
     try:
         headers = {"Authorization": f"Bearer {client.token}"}
         connection.request(made.method, path, None if made.body is None else b"{}", headers)
@@ -253,7 +254,7 @@ def test_a_kill_loses_no_entry_and_tokens_go_on(tmp_path: Path) -> None:
         _, found = client.ask("POST", "/tokens", {"name": "ci", "role": "operator"}, expect=201)
         client.ask("POST", "/devices", {"name": "d1"}, expect=201)
         os.kill(process.pid, signal.SIGKILL)
-        process.wait(60)
+        process.wait(WAIT_S)
     with control_process(tmp_path) as (_, client):
         Client(client.url, found["token"]).get("/devices/d1")
         assert [(one["path"], one["status"]) for one in client.get("/audit")["items"]] == [

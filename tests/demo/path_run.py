@@ -20,7 +20,7 @@ from geartrain_cloud.cli.hops import Hops, agent_status, read_hops, served_table
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.sinks.tables import rows
 from tests.demo.reference import drawdown_rows
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, Wait
 
 DEVICES = [f"device-{number}" for number in range(1, 6)]
 SAMPLE_ROWS = 12_154
@@ -85,9 +85,9 @@ def wait_until(
     what: str, condition: Callable[[], bool], process: subprocess.Popen[str] | None = None
 ) -> None:
     """Wait for a condition; fails with its name, or when the process has ended before."""
-    deadline = time.monotonic() + WAIT_S
+    wait = Wait(what)
     while not condition():
-        assert time.monotonic() < deadline, f"it never came to this: {what}"
+        wait.check()
         assert process is None or process.poll() is None, f"gear ended before this: {what}"
         time.sleep(0.05)
 

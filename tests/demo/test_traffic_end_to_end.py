@@ -24,7 +24,7 @@ from tests.waiting import WAIT_S
 
 def answer(address: str, path: str) -> Any:
     try:
-        with urllib.request.urlopen(f"{address}api/{path}", timeout=60) as found:  # noqa: S310
+        with urllib.request.urlopen(f"{address}api/{path}", timeout=WAIT_S) as found:  # noqa: S310
             return json.load(found)
     except (urllib.error.URLError, ConnectionError):
         return None

@@ -19,6 +19,7 @@ from geartrain_cloud.broker import choose_broker, wait_until_ready
 from geartrain_edge.agent.config import read_config
 from tests.edge.agents import run
 from tests.edge.network import NaiveIngest
+from tests.waiting import WAIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,7 +61,7 @@ class AgentProcess:
     def kill(self) -> None:
         assert self._agent is not None
         self._agent.kill()
-        assert self._agent.wait(timeout=60) == -9
+        assert self._agent.wait(timeout=WAIT_S) == -9
 
     async def until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -83,14 +84,14 @@ class AgentProcess:
         """Run the broker; at the end nothing is left of the agent either."""
         broker = subprocess.Popen(self.broker.command)
         try:
-            wait_until_ready(self.broker.host, self.broker.port, timeout_s=60)
+            wait_until_ready(self.broker.host, self.broker.port, timeout_s=WAIT_S)
             yield
         finally:
             if self._agent is not None:
                 self._agent.kill()
-                self._agent.wait(timeout=60)
+                self._agent.wait(timeout=WAIT_S)
             broker.terminate()
-            broker.wait(timeout=60)
+            broker.wait(timeout=WAIT_S)
 
     async def with_ingest(self, story: Callable[[], Awaitable[None]]) -> None:
         """Tell a story beside the ingest."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 from geartrain.source import Batch, Reject
+from tests.waiting import Wait
 
 
 async def until(split: Any, rows: int, position: int = 0, limit: int = 100) -> Batch:
@@ -15,9 +15,9 @@ async def until(split: Any, rows: int, position: int = 0, limit: int = 100) -> B
     times: list[int] = []
     numbers: list[int] = []
     rejects: list[Reject] = []
-    deadline = time.monotonic() + 60
+    wait = Wait("rows of the source")
     while len(values) + len(rejects) < rows or split.is_behind:
-        assert time.monotonic() < deadline, (values, rejects)
+        wait.check((values, rejects))
         found = await split.read(position, limit)
         assert len(found.values) + len(found.rejects) <= limit
         values += found.values

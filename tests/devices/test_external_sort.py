@@ -16,6 +16,7 @@ from geartrain_devices import file_order
 from geartrain_devices.csv_columns import partition_values
 from geartrain_devices.external_sort import Entry, SortedRows
 from tests.devices.prices import Prices, open_split, replay, write
+from tests.waiting import WAIT_S
 
 
 @pytest.mark.parametrize("rows", [0, 1, 6, 7, 8, 500, 4_000])
@@ -103,7 +104,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
                 f"S{n % 50},20{random_.randrange(100):02d}-01-01T00:00:{n % 60:02d},{random_.random() + 1}\n"
             )
     command = [sys.executable, "-c", MEASURE, str(tmp_path / "p.csv")]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done.stderr
     read, grown_kb = map(int, done.stdout.split())
     print(f"{read} rows sorted in {grown_kb} kB more than before")

@@ -6,7 +6,6 @@ import asyncio
 import json
 import random
 import threading
-import time
 from collections.abc import Iterator
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +20,7 @@ from geartrain.errors import SourceError
 from geartrain_devices.http_place import NOTHING, answered
 from geartrain_devices.http_poll import HttpPoll
 from geartrain_devices.live import BUFFER_MAX
+from tests.waiting import WAIT_S, Wait, wait_for
 
 COUNT = 40
 
@@ -56,7 +56,7 @@ class Service(ThreadingHTTPServer):
     def until_asked(self, count: int) -> None:
         with self.heard:
             least = len(self.asked) + count
-            assert self.heard.wait_for(lambda: len(self.asked) >= least, 60)
+            assert self.heard.wait_for(lambda: len(self.asked) >= least, WAIT_S)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -89,16 +89,16 @@ def service() -> Iterator[Service]:
     thread.start()
     yield found
     found.shutdown()
-    thread.join(60)
+    thread.join(WAIT_S)
     found.server_close()
 
 
 async def read_some(split: Any, position: int, count: int) -> tuple[list[int], int]:
     """Numbers of so many records, and the position behind them."""
     found: list[int] = []
-    deadline = time.monotonic() + 60
+    wait = Wait("rows of the service")
     while len(found) < count:
-        assert time.monotonic() < deadline
+        wait.check()
         batch = await split.read(position, count - len(found))
         assert not batch.rejects
         assert list(batch.numbers) == [*range(position, batch.position)]
@@ -177,7 +177,7 @@ def test_a_place_that_is_being_written_is_waited_for_at_the_end(
 
     def slowly(path: Path, data: bytes) -> None:
         writing.set()
-        assert may_go_on.wait(60)
+        wait_for("the test to let the service go on", may_go_on.is_set)
         write_durable(path, data)
 
     monkeypatch.setattr("geartrain_devices.http_place.write_durable", slowly)
@@ -187,7 +187,7 @@ def test_a_place_that_is_being_written_is_waited_for_at_the_end(
     async def run() -> None:
         split = opened(source)
         assert (await split.read(0, 10)).position == 0
-        assert await asyncio.to_thread(writing.wait, 60)
+        assert await asyncio.to_thread(writing.wait, WAIT_S)
         closing = asyncio.create_task(split.close())
         await asyncio.wait([closing], timeout=0.05)
         is_closed_early = closing.done()

@@ -28,6 +28,7 @@ from geartrain_devices.mqtt_topic import MqttTopic, TopicSplit
 from geartrain_devices.payloads import Payloads
 from geartrain_devices.simulated import SimulatedSensor
 from tests.ports import free_port
+from tests.waiting import WAIT_S, Wait
 
 
 class Reading(Record):
@@ -56,9 +57,9 @@ async def wait_for(
     values: list[Any] = []
     numbers: list[int] = []
     rejects: list[Reject] = []
-    deadline = time.monotonic() + 60
+    wait = Wait("rows of the source")
     while len(values) + len(rejects) < count:
-        assert time.monotonic() < deadline, (values, rejects)
+        wait.check((values, rejects))
         poll = await split.read(position, 100)
         values += poll.values
         numbers += poll.numbers
@@ -85,7 +86,7 @@ class Broker:
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[Any]:
-        deadline = time.monotonic() + 60
+        wait = Wait("a connection to the broker")
         net = AiomqttNet(self.choice.host, self.choice.port)
         while True:
             try:
@@ -93,7 +94,7 @@ class Broker:
                     yield connection
                     return
             except NetError:
-                assert time.monotonic() < deadline
+                wait.check()
                 await asyncio.sleep(0.05)
 
 
@@ -141,9 +142,9 @@ def test_what_sensors_publish_becomes_records(broker: Broker) -> None:
 
 async def until_heard(split: Split, connection: Any) -> None:
     """Publish until the source has subscribed, and take away what it heard."""
-    deadline = time.monotonic() + 60
+    wait = Wait("the source to have subscribed")
     while not (await split.read(0, 100)).rejects:
-        assert time.monotonic() < deadline
+        wait.check()
         await connection.publish("home/nowhere/climate", b"hello?")
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.2)
@@ -158,9 +159,9 @@ def test_a_payload_that_is_no_object_and_has_no_time(broker: Broker) -> None:
         async with broker.connected() as connection:
             await split.read(0, 1)
             before = time.time_ns() // 1_000
-            deadline = time.monotonic() + 60
+            wait = Wait("a row of the source")
             while not (poll := await split.read(0, 100)).values:
-                assert time.monotonic() < deadline
+                wait.check()
                 await connection.publish("t", b"21.5")
                 await asyncio.sleep(0.05)
         assert poll.values[0] == 21.5
@@ -176,7 +177,7 @@ def test_what_a_connection_drops_is_told_by_a_dead_letter() -> None:
     async def run() -> None:
         split = TopicSplit("d1", "s", net, "t", PAYLOADS, "once")  # type: ignore[arg-type]
         await split.read(0, 10)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(WAIT_S):
             await net.heard.wait()
         poll = await split.read(0, 10)
         bad = 'at its byte 1 (0xff): set encoding to that of the text, such as encoding = "cp1252"'
@@ -257,9 +258,9 @@ def test_a_service_that_is_not_there_is_asked_again(caplog: pytest.LogCaptureFix
 
     async def run() -> None:
         split = opened(HttpPoll(url=url, every_s=0.01))
-        deadline = time.monotonic() + 60
+        wait = Wait("a second try of the service")
         while caplog.text.count("does not answer") < 2:
-            assert time.monotonic() < deadline
+            wait.check()
             assert not (await split.read(0, 10)).rejects
             await asyncio.sleep(0.01)
         await split.close()

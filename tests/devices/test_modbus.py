@@ -30,6 +30,7 @@ from geartrain_devices.sharing import ExclusiveSplit
 from tests.devices.agent_process import AgentProcess
 from tests.devices.lines_flow import Power
 from tests.ports import free_port
+from tests.waiting import WAIT_S
 
 
 class Drive(Record):
@@ -93,7 +94,7 @@ class Found:
         self.raws: list[bytes] = []
 
     async def until(self, is_enough: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(WAIT_S):
             while not is_enough():
                 found = await self.split.read(self.position, 1_000)
                 self.position = found.position

@@ -19,6 +19,7 @@ from geartrain.runtime.secrets import secrets_of, with_secrets
 from geartrain_devices.postgres_query import SAME_TIME_MAX, PostgresQuery
 from tests.devices.reading import until
 from tests.postgres_server import Postgres
+from tests.waiting import Wait
 
 KEYED = "SELECT id, at, sensor, celsius FROM readings"
 
@@ -115,9 +116,9 @@ def test_a_server_that_goes_away_loses_no_row(postgres: Postgres) -> None:
         postgres.stop("immediate")
         try:
             position, was_behind = found.position, False
-            deadline = time.monotonic() + 60
+            wait = Wait("the source to be behind")
             while not was_behind:
-                assert time.monotonic() < deadline
+                wait.check()
                 read = await split.read(position, 4)
                 position, was_behind = read.position, split._again_s > time.monotonic() + 0.5
                 assert split.is_behind
@@ -159,9 +160,9 @@ def test_its_password_is_a_secret(postgres: Postgres, caplog: pytest.LogCaptureF
         source = PostgresQuery[Reading](query=KEYED, dsn=dsn, every_s=0.01, password="secret:db")
         flow.source("readings", source, out=Reading).sink("all", Table("all"))
         split = _open(with_secrets(flow.graph(), {"db": "wrongly planted"}))
-        deadline = time.monotonic() + 60
+        wait = Wait("the refusal of a user")
         while 'password authentication failed for user "reader"' not in caplog.text:
-            assert time.monotonic() < deadline
+            wait.check()
             assert not (await split.read(0, 1)).values
             await asyncio.sleep(0.01)
         await split.close()

@@ -23,6 +23,7 @@ from geartrain_devices.serial_frames import CHECKS, Frames, Lines
 from geartrain_devices.serial_lines import SerialLines
 from tests.devices.agent_process import AgentProcess
 from tests.devices.lines_flow import Line
+from tests.waiting import WAIT_S
 
 
 class Weight(Record):
@@ -65,7 +66,7 @@ class Found:
         self.raws: list[bytes] = []
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(WAIT_S):
             while len(self.values) + len(self.reasons) < count:
                 found = await self.split.read(self.position, 1_000)
                 self.position = found.position
@@ -76,7 +77,7 @@ class Found:
 
     async def is_open(self, port: Port) -> None:
         """Wait until the source has set its own speed."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(WAIT_S):
             while termios.tcgetattr(port.device)[4] != termios.B19200:
                 await self.until(0)
                 await self.split.read(self.position, 1)

@@ -72,7 +72,7 @@ async def opened(source: Syslog[Any], kind: type[Any] = Event) -> LiveBufferSpli
 
 
 async def listening(port: int) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(WAIT_S):
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -104,7 +104,7 @@ class Found:
         self.codes += [one.code for one in found.rejects]
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(WAIT_S):
             while len(self.values) + len(self.reasons) < count:
                 await self.read()
                 await asyncio.sleep(0.005)
@@ -554,7 +554,7 @@ def test_tls_demands_a_certificate_of_its_authority(tmp_path: Path) -> None:
             own = shown.paths(DEVICE, "pump-7")
             context.load_cert_chain(own.certificate, own.key)
         with (
-            socket.create_connection(("127.0.0.1", source.tls), timeout=10) as plain,
+            socket.create_connection(("127.0.0.1", source.tls), timeout=WAIT_S) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as sender,
         ):
             for message in EXAMPLES:
@@ -632,7 +632,7 @@ def test_what_udp_loses_is_counted_to_the_unit() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             for number in range(count):  # the loop has no turn meanwhile, so that the kernel has to drop
                 sender.sendto(b"<14>1 - - - - - - %d %s" % (number, b"x" * 200), ("127.0.0.1", source.udp))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(WAIT_S):
             while len(found.values) + lost(found) < count:
                 await found.read()
                 await asyncio.sleep(0.01)
@@ -671,7 +671,7 @@ def test_a_sender_that_floods_leaves_room_for_the_others(caplog: pytest.LogCaptu
         await asyncio.sleep(0.2)
         pairs = [await asyncio.open_connection("127.0.0.1", source.tcp) for _ in range(2)]
         assert await pairs[1][0].read(1) == b""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(WAIT_S):
             while len(found.values) + lost(found) < 2 * flood + 1_000:
                 await found.read()
                 await asyncio.sleep(0.001)

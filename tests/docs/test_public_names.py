@@ -19,6 +19,7 @@ import geartrain.sinks
 import geartrain_devices
 from geartrain import Context
 from geartrain.source import Source
+from tests.waiting import WAIT_S
 
 ROOT = Path(__file__).parents[2]
 MODULES = ("geartrain", "geartrain.agg", "geartrain.source", "geartrain.sinks", "geartrain.processor")
@@ -48,7 +49,7 @@ def test_the_page_lists_the_names_of_each_module() -> None:
 def test_importing_geartrain_imports_nothing_else_of_it() -> None:
     code = "import sys, geartrain; print([m for m in sys.modules if m.startswith(('geartrain', 'msgspec'))])"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=True
     )
     assert done.stdout == "['geartrain']\n"
 

@@ -27,7 +27,7 @@ from geartrain_cloud.supervisor.child import ChildSpec
 from geartrain_cloud.supervisor.supervise import Supervisor
 from geartrain_examples.control_loop.flow import Minute, command
 from tests.down.parts import Finished, Parts
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, Wait
 
 pytestmark = pytest.mark.slow
 
@@ -111,9 +111,9 @@ def test_each_command_is_in_the_devices_file_once_though_all_are_killed(
 
 
 def _kill(supervisor: Supervisor, name: str, killed: list[str]) -> None:
-    deadline = time.monotonic() + WAIT_S
+    wait = Wait("a process to come up")
     while supervisor.children[name].pid is None:
-        assert time.monotonic() < deadline, f"{name} does not come up"
+        wait.check(f"{name} does not come up")
         supervisor.check()
         time.sleep(0.05)
     pid = supervisor.children[name].pid
@@ -124,9 +124,9 @@ def _kill(supervisor: Supervisor, name: str, killed: list[str]) -> None:
 
 
 def _wait(supervisor: Supervisor, are_finished: Finished) -> None:
-    deadline = time.monotonic() + WAIT_S
+    wait = Wait("what the parts come to")
     while not are_finished():
-        assert time.monotonic() < deadline, {n: c.state for n, c in supervisor.children.items()}
+        wait.check({n: c.state for n, c in supervisor.children.items()})
         supervisor.check()
         time.sleep(0.05)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.ports import free_port
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, Wait
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
@@ -22,9 +22,9 @@ def test_a_signal_ends_the_sender_cleanly(tmp_path: Path, number: int, code: int
     command = [sys.executable, "-m", "geartrain_cloud.downlink.main", "--config", str(config)]
     with log.open("wb") as said, subprocess.Popen(command, stderr=said) as process:
         try:
-            deadline = time.monotonic() + WAIT_S
+            wait = Wait("the sender to try the broker")
             while "cannot connect to the broker" not in log.read_text():
-                assert time.monotonic() < deadline, log.read_text()
+                wait.check(log.read_text())
                 time.sleep(0.05)
             process.send_signal(number)
             assert process.wait(timeout=WAIT_S) == code, log.read_text()

@@ -11,6 +11,7 @@ import pytest
 
 from geartrain_cloud.broker import choose_broker, wait_until_ready
 from tests.edge.device_parent import Device
+from tests.waiting import WAIT_S
 
 
 @pytest.fixture
@@ -19,12 +20,12 @@ def device(tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]) -> Iterat
     process = subprocess.Popen(broker.command)
     fixture = None
     try:
-        wait_until_ready(broker.host, broker.port, timeout_s=60)
+        wait_until_ready(broker.host, broker.port, timeout_s=WAIT_S)
         fixture = Device(tmp_path, broker.address)
         yield fixture
     finally:
         for parent in [] if fixture is None else fixture.parents:
             parent.kill()
-            parent.communicate(timeout=60)
+            parent.communicate(timeout=WAIT_S)
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=WAIT_S)

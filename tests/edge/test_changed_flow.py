@@ -35,6 +35,7 @@ from geartrain_edge.spool.spool import SqliteSpool
 from tests.edge.agents import run, until
 from tests.edge.network import MemoryNet, NaiveIngest
 from tests.edge.test_main import greeted, start, write_config
+from tests.waiting import WAIT_S
 
 OTHER = """
 from geartrain import Flow, Table
@@ -56,7 +57,7 @@ def test_an_agent_that_cannot_go_over_to_another_flow_ends_for_good(
     config.write_text(config.read_text().replace("geartrain_examples.stocks.flow", "other_stocks"))
     with start(config) as process:
         try:
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=WAIT_S)
         finally:
             process.kill()
     assert process.returncode == CONFIGURATION_ERROR

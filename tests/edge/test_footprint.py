@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.waiting import WAIT_S
+
 HEAVY = {"pyspark", "pyarrow", "numpy", "pandas", "aiohttp", "amqtt", "typer", "rich", "py4j"}
 LIGHT = {"aiomqtt", "google", "msgspec", "paho"}
 OURS = {"geartrain", "geartrain_devices", "geartrain_edge", "geartrain_examples"}
@@ -27,7 +29,7 @@ print(json.dumps([int(rss.split()[1]), tops]))
 
 def test_importing_the_agent_and_a_flow_brings_nothing_heavy(tmp_path: Path) -> None:
     command = [sys.executable, "-c", MEASURE]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done.stderr
     rss_kb, tops = json.loads(done.stdout)
     print(
@@ -70,7 +72,7 @@ LATER = {
 
 def test_an_agent_imports_no_operator_of_other_flows_and_makes_few_dataclasses(tmp_path: Path) -> None:
     command = [sys.executable, "-c", UNUSED]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_S, check=True)
     modules, dataclasses = json.loads(done.stdout)
     assert "geartrain_edge.spool.spool" in modules
     assert not LATER & set(modules)
@@ -88,7 +90,7 @@ print(json.dumps(sorted(sys.modules)))
 
 def test_the_libraries_of_extras_are_imported_only_by_who_opens_such_a_source(tmp_path: Path) -> None:
     command = [sys.executable, "-c", ALL_SOURCES]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_S, check=True)
     modules = json.loads(done.stdout)
     assert {"geartrain_devices.modbus", "geartrain_devices.serial_lines"} <= set(modules)
     assert not {"serial", "pymodbus"} & set(modules)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.waiting import WAIT_S
+
 ASK = """
 import sys, threading
 from geartrain_edge.lazy_import import load_later
@@ -42,7 +44,7 @@ assert OpenerDirector.__module__ == "urllib.request" and "http.client" in sys.mo
 
 def in_python(program: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", program]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
 
 def test_what_is_loaded_later_is_whole_in_every_thread() -> None:

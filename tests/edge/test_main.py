@@ -27,7 +27,7 @@ from tests.edge.agents import agent_of, run, until
 from tests.edge.flows import expected
 from tests.edge.network import MemoryNet, NaiveIngest
 from tests.ports import free_port
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, Wait
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -76,10 +76,10 @@ def status_of(tmp_path: Path) -> dict[str, Any]:
     return found
 
 
-def wait_for(condition: Callable[[], bool], limit_s: float = WAIT_S) -> None:
-    deadline = time.monotonic() + limit_s
+def wait_for(condition: Callable[[], bool]) -> None:
+    wait = Wait("what the agent says of itself")
     while not condition():
-        assert time.monotonic() < deadline, "it never came true"
+        wait.check()
         time.sleep(0.05)
 
 

@@ -20,6 +20,7 @@ from geartrain_edge.agent.config import read_config
 from tests.edge.agents import run, until
 from tests.edge.flows import expected
 from tests.edge.network import NaiveIngest
+from tests.waiting import WAIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 6_000
@@ -60,13 +61,13 @@ async def story(host: str, port: int, config: Path, ingest: NaiveIngest) -> None
             for kill in range(1, 4):
                 await until(lambda due=kill * 40: receiving.done() or ingest.seq >= due)  # type: ignore[misc]
                 agent.kill()
-                assert agent.wait(timeout=60) == -9
+                assert agent.wait(timeout=WAIT_S) == -9
                 agent = start_agent(config)
             await until(lambda: receiving.done() or agent.poll() is not None)
         finally:
             agent.kill()
             receiving.cancel()
-        assert agent.wait(timeout=60) == 0
+        assert agent.wait(timeout=WAIT_S) == 0
         outcome = await asyncio.gather(receiving, return_exceptions=True)
         assert isinstance(outcome[0], asyncio.CancelledError), outcome
 
@@ -78,14 +79,14 @@ def test_kill_9_in_mid_replay_is_invisible(
     broker = choose_broker(broker_kind, tmp_path)
     process = subprocess.Popen(broker.command)
     try:
-        wait_until_ready(broker.host, broker.port, timeout_s=60)
+        wait_until_ready(broker.host, broker.port, timeout_s=WAIT_S)
         config = write_config(tmp_path, broker.address)
         plan = read_config(str(config)).plan()
         ingest = NaiveIngest(plan)
         run(story(broker.host, broker.port, config, ingest), 120.0)
     finally:
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=WAIT_S)
     rows = ingest.sorted_rows()
     assert rows == expected(plan)
     assert len(rows["quotes"]) + len(rows["_dead_letters"]) == ROWS

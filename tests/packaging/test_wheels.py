@@ -14,6 +14,7 @@ import pytest
 
 from tests.edge.test_main import greeted
 from tests.packaging.environments import environment
+from tests.waiting import WAIT_S
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("pyspark", "pyarrow", "numpy", "pandas", "aiohttp", "typer", "amqtt")
@@ -96,7 +97,7 @@ def test_the_agent_spools_a_flow_there_while_no_broker_is_to_be_had(
             assert int(peak[1]) < 60_000
     finally:
         process.terminate()
-        code = process.wait(timeout=60)
+        code = process.wait(timeout=WAIT_S)
     assert status["records_read"] == 60
     assert status["acked_seq"] == 0
     assert code == 0

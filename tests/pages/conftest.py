@@ -19,6 +19,7 @@ from geartrain_cloud.pages.page import Page
 from geartrain_cloud.pages.server import Report, serve
 from geartrain_examples.stocks.data import write_sample
 from geartrain_examples.stocks.page import StockPage
+from tests.waiting import WAIT_S, wait_for
 
 STOCKS = StockPage()
 HOSTILE = "<script>document.title='owned'</script>&\"'/ ?#%"
@@ -57,17 +58,17 @@ def served(tables: Path, page: Page = STOCKS, reports: Mapping[str, Report] | No
     thread = threading.Thread(target=asyncio.run, args=(work(),))
     thread.start()
     try:
-        assert ready.wait(60)
+        wait_for("the page to serve", ready.is_set)
         yield addresses[0]
     finally:
         stop[0]()
-        thread.join(60)
+        thread.join(WAIT_S)
 
 
 @pytest.fixture(scope="module")
 def browser(chromium_path: str) -> Iterator[Browser]:
     """A browser of this machine; not for a whole session, because its thread then runs an event loop."""
-    expect.set_options(timeout=30_000)  # a busy machine is slow, not wrong
+    expect.set_options(timeout=WAIT_S * 1_000)  # a busy machine is slow, not wrong
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox"])
         yield started

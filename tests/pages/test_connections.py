@@ -22,6 +22,7 @@ from geartrain_cloud.pages.connections import (
     address_of,
 )
 from tests.pages.conftest import served
+from tests.waiting import WAIT_S
 
 HALF = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: "
 
@@ -49,7 +50,9 @@ def clients(address: str, count: int, sent: bytes = b"") -> Iterator[list[socket
     with ExitStack() as held:
         opened = []
         for _ in range(count):
-            client = held.enter_context(socket.create_connection((where.hostname, where.port), timeout=60))
+            client = held.enter_context(
+                socket.create_connection((where.hostname, where.port), timeout=WAIT_S)
+            )
             with suppress(ConnectionError):  # where the page has cut it off already
                 client.sendall(sent)
             opened.append(client)
@@ -59,7 +62,7 @@ def clients(address: str, count: int, sent: bytes = b"") -> Iterator[list[socket
 def get(address: str, source: str) -> tuple[int, Any]:
     where = urlsplit(address)
     connection = http.client.HTTPConnection(
-        where.hostname or "", where.port, timeout=60, source_address=(source, 0)
+        where.hostname or "", where.port, timeout=WAIT_S, source_address=(source, 0)
     )
     try:
         connection.request("GET", "/api/x")

@@ -17,6 +17,7 @@ from geartrain_cloud.cli.demo_folder import InputFile, Manifest, Setup, StateFol
 from geartrain_cloud.platform.places import PlatformPlaces
 from tests.pages.conftest import HOSTILE, tables_of, write_prices
 from tests.ports import free_port
+from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +38,7 @@ class Served:
     said: Path
 
     def get(self, path: str, **headers: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
         connection.request("GET", path, headers={"Host": "page.example", **headers})
         answer = connection.getresponse()
         found = answer.status, answer.read()
@@ -88,7 +89,7 @@ def served(state: Path, token_file: Path, tmp_path: Path) -> Iterator[Served]:
     assert first == f"page: http://{ALL}:{port}/\n".encode(), said.read_text()
     yield Served(process, port, said)
     process.send_signal(signal.SIGTERM)
-    rest, _ = process.communicate(timeout=60)
+    rest, _ = process.communicate(timeout=WAIT_S)
     assert (process.returncode, rest, said.read_text()) == (0, b"", "")
 
 
@@ -125,7 +126,7 @@ def test_it_listens_to_nobody_else_without_a_token_that_is_one(
         token_file.chmod(mode)
         more = ["--token-file", str(token_file)]
     command = gear("--state", str(state), "--host", ALL, "--port", str(free_port()), *more)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert ("run chmod 600" if more else "without a token: give --token-file FILE") in done.stderr
     assert TOKEN not in done.stderr

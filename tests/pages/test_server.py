@@ -19,11 +19,12 @@ from geartrain_cloud.pages.server import serve
 from geartrain_cloud.sinks.tables import rows
 from geartrain_examples.stocks.page import StockPage
 from tests.pages.conftest import HOSTILE, served, tables_of, write_prices
+from tests.waiting import WAIT_S
 
 
 def get(address: str, path: str, host: str | None = None) -> tuple[int, dict[str, str], bytes]:
     where = urlsplit(address)
-    connection = http.client.HTTPConnection(where.hostname or "", where.port or 0, timeout=60)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port or 0, timeout=WAIT_S)
     connection.request("GET", path, headers={} if host is None else {"Host": host})
     answer = connection.getresponse()
     found = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
@@ -126,7 +127,7 @@ def test_loopback_names_are_answered(sample_page: str, host: str) -> None:
 
 def test_other_methods_are_refused_with_a_sentence(sample_page: str) -> None:
     where = urlsplit(sample_page)
-    connection = http.client.HTTPConnection(where.hostname or "", where.port or 0, timeout=60)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port or 0, timeout=WAIT_S)
     connection.request("POST", "/api/symbols", body=b"x")
     answer = connection.getresponse()
     assert (answer.status, json.loads(answer.read())) == (405, {"error": "/api/symbols: Method Not Allowed"})
@@ -159,7 +160,7 @@ def test_taken_port_is_a_sentence(tmp_path: Path) -> None:
 def raw(address: str, request: bytes) -> tuple[int, dict[str, str], Any]:
     """Status, headers and JSON value of what a page answers to bytes."""
     where = urlsplit(address)
-    with socket.create_connection((where.hostname, where.port), timeout=60) as connection:
+    with socket.create_connection((where.hostname, where.port), timeout=WAIT_S) as connection:
         connection.sendall(request)
         answer = http.client.HTTPResponse(connection)
         answer.begin()
@@ -273,7 +274,8 @@ def test_no_more_connections_than_enough_are_answered(
     with served(sample_tables) as address:
         where = urlsplit(address)
         many = [
-            socket.create_connection((where.hostname or "", where.port or 0), timeout=60) for _ in range(8)
+            socket.create_connection((where.hostname or "", where.port or 0), timeout=WAIT_S)
+            for _ in range(8)
         ]
         try:
             for one in many:  # each is kept open after its answer
@@ -298,7 +300,8 @@ def test_who_is_refused_and_silent_is_cut_off(sample_tables: Path, monkeypatch: 
     with served(sample_tables) as address:
         where = urlsplit(address)
         silent = [
-            socket.create_connection((where.hostname or "", where.port or 0), timeout=60) for _ in range(3)
+            socket.create_connection((where.hostname or "", where.port or 0), timeout=WAIT_S)
+            for _ in range(3)
         ]
         assert [_end_of(one) for one in reversed(silent)] == ["cut off"] * 3  # the third of them at once
         monkeypatch.setattr("geartrain_cloud.pages.connections.CONNECTIONS_MAX", 8)

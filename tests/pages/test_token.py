@@ -17,6 +17,7 @@ from geartrain_cloud.errors import PageError
 from geartrain_cloud.pages.server import serve
 from geartrain_cloud.pages.token import read_token
 from geartrain_examples.stocks.page import StockPage
+from tests.waiting import WAIT_S, wait_for
 
 TOKEN = "a-token-of-128-random-bits"
 
@@ -46,11 +47,11 @@ def served(tables: Path, token: Path) -> Iterator[int]:
     thread = threading.Thread(target=asyncio.run, args=(work(),))
     thread.start()
     try:
-        assert ready.wait(60)
+        wait_for("the page to serve", ready.is_set)
         yield urlsplit(addresses[0]).port or 0
     finally:
         stop[0]()
-        thread.join(60)
+        thread.join(WAIT_S)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def port(sample_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def get(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
     connection.request(method, path, headers={"Host": "page.example", **headers})
     answer = connection.getresponse()
     found = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import note_log
+
 ROOT = Path(__file__).resolve().parents[2]
 _END_S = 60.0
 
@@ -23,7 +25,7 @@ class Program:
     """One program with one configuration, over several lives."""
 
     def __init__(self, name: str, module: str, config: Path, said: Path) -> None:
-        self.name, self.config, self.said = name, config, said
+        self.name, self.config, self.said = name, config, note_log(said)
         self.environment: dict[str, str] = {}
         self.lives = 0
         self._command = [sys.executable, "-m", module, "--config", str(config)]

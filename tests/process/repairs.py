@@ -23,7 +23,8 @@ from tests.process.oracle import LETTERS, Account, account, missing_numbers
 from tests.process.packets import Kind, Packet
 from tests.process.proxy import Action, FaultProxy, Rule
 from tests.process.timings import Runs, recovery
-from tests.process.world import PATIENCE_S, ScenarioError, World
+from tests.process.world import ScenarioError, World
+from tests.waiting import WAIT_S
 
 ONE_WAY_S = 0.025
 BAR_S = 0.1
@@ -87,7 +88,7 @@ class Eye:
         """From the drop to the arrival."""
         assert self._dropped is not None
         assert self._arrived is not None
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_S):
             return await self._arrived - await self._dropped
 
 

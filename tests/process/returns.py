@@ -22,7 +22,8 @@ from tests.process.programs import Program, status_of
 from tests.process.proxy import Action, FaultProxy
 from tests.process.repairs import COMMIT_DEFAULTS, UPLINK_DEFAULTS, place_of, plain, settled, still
 from tests.process.timings import Runs, recovery
-from tests.process.world import PATIENCE_S, ScenarioError, World
+from tests.process.world import ScenarioError, World
+from tests.waiting import WAIT_S
 
 BAR_S = 2.0
 AGENTS, AGENTS_SMALL = 100, 10
@@ -57,7 +58,7 @@ class Watch:
 
     async def times(self) -> tuple[float, float]:
         """When the first and the last of them passed, by the loop's clock."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_S):
             last_s = await self._all
         return self._first_s, last_s
 

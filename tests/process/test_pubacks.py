@@ -33,6 +33,7 @@ from tests.process.brokers import Mosquitto
 from tests.process.link import Direction
 from tests.process.packets import Kind
 from tests.process.proxy import Action, FaultProxy, Rule
+from tests.waiting import WAIT_S
 
 BATCHES, PUBACK_S = 40, 1
 
@@ -48,7 +49,7 @@ def running(program: str, folder: Path, config: str) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=WAIT_S) == 0
 
 
 @asynccontextmanager
@@ -105,7 +106,7 @@ def test_the_sender_goes_on_where_pubacks_are_lost(tmp_path: Path) -> None:
         ):
             await connection.subscribe(f"{ROOT}/#")
             with running("downlink", tmp_path, config.format(port=proxy.port)):
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(WAIT_S):
                     async for incoming in connection.incoming():
                         asked.add(incoming.topic)
                         if len(asked) == len(devices):

@@ -24,8 +24,8 @@ from tests.process.flows import is_poison
 from tests.process.oracle import LETTERS, Account, Seen, account, missing_numbers, read_log, tallies_breach
 from tests.process.programs import Program, status_of
 from tests.process.proxy import FaultProxy
+from tests.waiting import Wait
 
-PATIENCE_S = 600.0
 _POLL_S = 0.05
 UPLINK = {
     "window": 16,
@@ -182,11 +182,10 @@ class World:
         await asyncio.sleep(small_s if self.small else full_s)
 
     async def until(self, what: str, condition: Callable[[], bool], *, ends: bool = False) -> None:
-        """Wait for `condition`; fails after minutes, and when a program ends meanwhile unless `ends`."""
-        deadline_s = asyncio.get_running_loop().time() + PATIENCE_S
+        """Wait for `condition`; fails when a program ends meanwhile unless `ends`."""
+        wait = Wait(what)
         while not condition():
-            if asyncio.get_running_loop().time() > deadline_s:
-                raise ScenarioError(f"it never came to this: {what}\n{self.words()}")
+            wait.check()
             if not ends:
                 for program in (self.ingest, *self.agents.values()):
                     if program.code not in (None, 0, -9):

@@ -29,7 +29,7 @@ from geartrain_cloud.platform.places import read_report
 from geartrain_cloud.ports.ledger import EntryKind
 from tests.packaging.environments import environment
 from tests.tidy.source import ROOT
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, Wait
 
 pytestmark = pytest.mark.slow
 
@@ -181,9 +181,9 @@ class Story:
             return {}
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + WAIT_S
+        wait = Wait("what the agents come to")
         while not condition():
-            assert time.monotonic() < deadline
+            wait.check()
             time.sleep(0.05)
 
     @staticmethod

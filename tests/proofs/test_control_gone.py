@@ -17,6 +17,7 @@ from geartrain_cloud.platform.places import PlatformPlaces
 from tests.control.platform_client import client_of
 from tests.proofs.test_platform import gear, kill, until, until_ended
 from tests.supervisor.test_up import pids, platform
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -94,7 +95,7 @@ def in_the_table(state: Path) -> dict[str, int]:
     path = PlatformPlaces(state).tables("gated.1")
     if not path.exists():
         return {}
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=60)) as connection:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=WAIT_S)) as connection:
         try:
             return dict(connection.execute("SELECT sensor, level FROM totals"))
         except sqlite3.OperationalError:

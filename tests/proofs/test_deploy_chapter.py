@@ -17,7 +17,7 @@ import pytest
 from tests.docs.readme_chapter import Shell, minutes, wait_until_up
 from tests.ports import free_port
 from tests.tidy.source import ROOT
-from tests.waiting import WAIT_S
+from tests.waiting import Wait
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.mosquitto]
 
@@ -28,8 +28,8 @@ DEVICES = ("hall", "yard", "boiler")
 
 def rows_until(shell: Shell, table: str, sensor: str) -> dict[tuple[str, str], tuple[int, float, float]]:
     """The rows of a table once one of `sensor` is there."""
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
+    wait = Wait(f"a row of {sensor} in {table}")
+    while True:
         said = csv.DictReader(io.StringIO(shell.run(f"gear table heat {table} --csv")))
         found = {
             (one["sensor"], one["window_start"]): (
@@ -39,8 +39,8 @@ def rows_until(shell: Shell, table: str, sensor: str) -> dict[tuple[str, str], t
         }  # fmt: skip
         if any(name == sensor for name, _ in found):
             return found
+        wait.check(shell.said())
         time.sleep(0.5)
-    raise AssertionError(f"no row of {sensor} in {table}: {shell.said()}")
 
 
 def test_a_flow_of_ones_own_runs_on_three_devices_and_is_updated(tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ def test_the_container_runs_its_agent_without_rights_on_a_root_that_is_read_only
 
 def _end_when_ready(process: subprocess.Popen[str], notes: socket.socket) -> None:
     """Wait until the agent says that it is ready; then it ends in good order."""
-    notes.settimeout(60)
+    notes.settimeout(WAIT_S)
     try:
         said = b""
         while b"READY=1" not in said:

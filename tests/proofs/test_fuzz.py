@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.security.fuzz import READERS
+from tests.waiting import WAIT_S
 
 COUNTS = {
     "wire": 5_000,
@@ -39,7 +40,7 @@ def test_only_known_errors_come_out_and_memory_does_not_grow(reader: str) -> Non
     """In a process of its own, whose memory nothing else has warmed."""
     command = [sys.executable, "-m", "tests.security.fuzz", str(COUNTS[reader]), "--only", reader]
     done = subprocess.run(
-        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=600, check=False
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=WAIT_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr[-4_000:]
     taken, refused = (int(word.replace(",", "")) for word in done.stdout.split()[1:4:2])

@@ -15,7 +15,7 @@ import pytest
 from geartrain_cloud.hosting.main import EXIT_REFUSED
 from geartrain_cloud.spark.lock import LOCK_FILE
 from tests.hosting.hosted import Wanted
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, Wait, note_log
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -31,7 +31,7 @@ class Process:
 
     def start(self, entry: str = "geartrain_cloud.hosting.main", **environment: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", entry, "--state", str(self.wanted.folder)]
-        said = (self.wanted.folder / f"said-{len(self.started)}").open("w")
+        said = note_log(self.wanted.folder / f"said-{len(self.started)}").open("w")
         started = subprocess.Popen(
             command,
             cwd=ROOT,
@@ -43,20 +43,20 @@ class Process:
         self.started.append(started)
         return started
 
-    def until(self, done: Callable[[], bool], wait_s: float = WAIT_S) -> None:
-        deadline = time.monotonic() + wait_s
+    def until(self, done: Callable[[], bool]) -> None:
+        wait = Wait("what the host is to come to")
         while not done():
             said = (self.wanted.folder / f"said-{len(self.started) - 1}").read_text()
-            assert time.monotonic() < deadline, said
+            wait.check(said)
             assert self.started[-1].poll() is None, said
             time.sleep(0.05)
 
     def until_killed(self, point: str) -> None:
         """Wait until this life has killed itself there."""
-        deadline = time.monotonic() + WAIT_S
+        wait = Wait("a life to kill itself")
         while (code := self.started[-1].poll()) is None:
             said = (self.wanted.folder / f"said-{len(self.started) - 1}").read_text()
-            assert time.monotonic() < deadline, f"it did not come to {point!r}: {said}"
+            wait.check(f"it did not come to {point!r}: {said}")
             time.sleep(0.05)
         assert code == -9
 

@@ -17,10 +17,9 @@ from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from tests.demo.path_run import gear_command
 from tests.demo.traffic_reference import TABLES
 from tests.demo.traffic_world import expected_of
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.long]
-
-TIMEOUT_S = 900.0
 
 
 def test_a_step_moves_over_a_slow_link_and_the_tables_are_the_same(tmp_path: Path) -> None:
@@ -32,7 +31,7 @@ def test_a_step_moves_over_a_slow_link_and_the_tables_are_the_same(tmp_path: Pat
         gear_command("demo", "traffic", *options),
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=WAIT_S,
         check=False,
     )
     said = done.stderr

@@ -12,7 +12,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import pytest
 from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from tests.control.platform_client import Client, client_of
 from tests.supervisor.test_up import is_alive, pids, platform
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -87,11 +86,7 @@ def gear(state: Path, *arguments: str) -> str:
 
 
 def until(condition: Callable[[], Any], what: str, every_s: float = 0.1) -> Any:
-    deadline = time.monotonic() + WAIT_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"it took too long: {what}"
-        time.sleep(every_s)
-    return found
+    return wait_for(what, condition, pause_s=every_s)
 
 
 def kill(state: Path, name: str) -> None:

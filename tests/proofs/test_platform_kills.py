@@ -37,7 +37,7 @@ from geartrain_cloud.sinks.tables import rows
 from tests.control.platform_client import Client
 from tests.drawing import drawn
 from tests.supervisor.test_up import is_alive, own_port, pids
-from tests.waiting import WAIT_S
+from tests.waiting import Wait, note_log
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -203,7 +203,7 @@ class Platform:
     def start(self) -> None:
         command = [sys.executable, "-m", "geartrain_client.cli", "up", "--state", str(self.state)]
         self.lives += 1
-        said = (self.folder / f"said-{self.lives}").open("w")
+        said = note_log(self.folder / f"said-{self.lives}").open("w")
         self.process = subprocess.Popen(
             command, stderr=said, stdout=said, start_new_session=True, cwd=self.folder
         )
@@ -215,23 +215,22 @@ class Platform:
 
     def ask(self, method: str, path: str, body: Any = None, key: str = "") -> tuple[int, Any]:
         """Ask control, as often as it takes until it answers."""
-        deadline = time.monotonic() + WAIT_S
+        wait = Wait("control to answer")
         while True:
             try:
                 door, token = read_report(self.places.door), self.places.token.read_text().strip()
                 return Client(door["url"], token).ask(method, path, body, key)
-            except (OSError, HTTPException, KeyError, json.JSONDecodeError):
-                if time.monotonic() > deadline:
-                    raise
+            except (OSError, HTTPException, KeyError, json.JSONDecodeError) as error:
+                wait.check(repr(error))
                 time.sleep(0.1)
 
     def until(self, what: str, done: Callable[[], Any], poll_s: float = 0.25) -> Any:
         """Wait for something, and say how the platform is where it does not come."""
-        deadline = time.monotonic() + WAIT_S
+        wait = Wait(what)
         while not (found := done()):
-            if time.monotonic() > deadline:
+            if wait.is_over:
                 apps, status = self.ask("GET", "/apps"), read_report(self.places.spark_status)
-                pytest.fail(f"it did not come: {what}; {apps}; {status}; {self.logs()}")
+                wait.check(apps, status, self.logs())
             time.sleep(poll_s)
         return found
 

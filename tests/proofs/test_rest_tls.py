@@ -44,7 +44,7 @@ def test_another_machine_drives_a_platform_over_https(tmp_path: Path) -> None:
         f"mqtt_port = {free_port()}\ndevice_port = {free_port()}\n"
     )
     with platform(state):
-        url = client_of(state, WAIT_S).url
+        url = client_of(state).url
         shutil.copy(state / "fleet" / "ca.pem", elsewhere / "ca.pem")
         shutil.copy(PlatformPlaces(state).token, elsewhere / "token")
         told = {"GEARTRAIN_URL": url, "GEARTRAIN_TOKEN_FILE": "token"}

@@ -19,7 +19,6 @@ from tests.hosting.hosted import Hosting, Wanted
 from tests.hosting.mill_log import MillLog
 from tests.hosting.test_scaling import APP, assert_tables, expected, river
 from tests.proofs.test_hosting_processes import Process
-from tests.waiting import WAIT_S
 
 """For a step: each has the host start anew."""
 
@@ -111,7 +110,7 @@ def test_kill_9_at_each_step_to_other_slots(tmp_path: Path, monkeypatch: pytest.
     try:
         process.start()
         log.append(300)
-        process.until(lambda: wanted.is_through(APP), WAIT_S)
+        process.until(lambda: wanted.is_through(APP))
         steps = (
             lambda: names(versions, '"leaves_for":5'),
             lambda: any(flows.glob("*/moving/*")),
@@ -122,16 +121,16 @@ def test_kill_9_at_each_step_to_other_slots(tmp_path: Path, monkeypatch: pytest.
         wanted.write()
         for is_there in steps:
             log.append(50)
-            process.until(is_there, WAIT_S)
+            process.until(is_there)
             process.started[-1].kill()
             process.started[-1].wait()
             process.start()
         wanted.flows[APP]["slots"] = 2
         wanted.write()
-        process.until(lambda: wanted.status(APP).get("slots") == 2, WAIT_S)
+        process.until(lambda: wanted.status(APP).get("slots") == 2)
         log.append(50)
         log.writer.end()
-        process.until(lambda: wanted.is_through(APP), WAIT_S)
+        process.until(lambda: wanted.is_through(APP))
         assert_tables(wanted, log)
     finally:
         process.end()

@@ -28,6 +28,7 @@ from tests.hosting.killed_host import POINT, REBUILD, UPDATE
 from tests.hosting.mill_log import T0_US
 from tests.proofs.test_hosting_processes import Process
 from tests.spark.flows import Reading
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -171,7 +172,7 @@ def fed(heavy: Heavy, done: Callable[[], bool], least: int = 0) -> list[float]:
         if time.monotonic() >= due_s:
             heavy.append(1)
             due_s += EVERY_S
-        with closing(sqlite3.connect(heavy.wanted.tables(APP), timeout=60)) as tables:
+        with closing(sqlite3.connect(heavy.wanted.tables(APP), timeout=WAIT_S)) as tables:
             (last,) = tables.execute("SELECT max(batch_id) FROM _queries").fetchone()
         if last != newest:
             found.append(time.monotonic())

@@ -20,6 +20,7 @@ from geartrain.planning import make_plan
 from geartrain.revision import Revision, code_of, differences, in_short, revision_of
 from geartrain.revision.revision import BYTES_MAX
 from geartrain.testing import TestingSource
+from tests.waiting import WAIT_S
 
 EXAMPLES = [
     f"geartrain_examples.{name}:flow"
@@ -122,7 +123,7 @@ def test_a_revision_is_the_same_in_every_process_and_under_every_instance(spec: 
     command = [sys.executable, "-c", program]
     environment = {"PYTHONHASHSEED": "7", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=True
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=True
     )
     assert done.stdout.strip() == ours.hash
 

@@ -16,7 +16,7 @@ from geartrain_cloud.broker.fleet_config import BrokerHost, write_broker
 from geartrain_cloud.certs import CLOUD, DEVICE, SERVER, Fleet
 from tests.ports import free_port
 from tests.programs import mosquitto
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, Wait, note_log
 
 SERVER_NAME = "localhost"
 
@@ -69,12 +69,12 @@ def write(fleet: Fleet, folder: Path, port: int) -> None:
 def start(folder: Path, port: int) -> subprocess.Popen[bytes]:
     """Start mosquitto and wait until it listens."""
     program = mosquitto()
-    with (folder / "log").open("ab") as log:
+    with note_log(folder / "log").open("ab") as log:
         process = subprocess.Popen([program, "-c", str(folder / "mosquitto.conf")], stdout=log, stderr=log)
-    deadline_s = time.monotonic() + WAIT_S
+    wait = Wait("mosquitto to listen")
     while not _listens(process.pid, port):
         assert process.poll() is None, (folder / "log").read_text()
-        assert time.monotonic() < deadline_s, "mosquitto does not listen"
+        wait.check()
         time.sleep(0.02)
     return process
 

@@ -24,6 +24,7 @@ from geartrain_cloud.ingest.counters import Counter
 from tests.cloud.fleet import QUOTE, Running, TestDevice, make_config, running
 from tests.security.measured import Memory, Outcome, fast_folder
 from tests.security.spoil import SEED, shaken, spoiled
+from tests.waiting import WAIT_S
 
 AT_ONCE = 50
 _PATIENCE_S = 0.25
@@ -163,6 +164,6 @@ class Session:
 
     async def taken(self) -> None:
         """Wait until ingest has looked at all that was delivered."""
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(WAIT_S):
             while self._run.ingest.counter(Counter.BATCHES_RECEIVED) < self._delivered:  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0.0005)

@@ -17,6 +17,7 @@ from geartrain.sinks import MqttSink
 from geartrain_cloud.platform.config import read_platform
 from geartrain_devices.mqtt_topic import MqttTopic
 from geartrain_edge.agent.config import read_config
+from tests.waiting import WAIT_S
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -50,7 +51,7 @@ def test_the_commands_run_in_order_and_the_agent_reads_its_file(
                 env=environment,
                 capture_output=True,
                 text=True,
-                timeout=300,
+                timeout=WAIT_S,
                 check=False,
             )
             assert (done.returncode, done.stderr) == (0, "")

@@ -27,7 +27,7 @@ from geartrain_examples.control_loop.flow import command
 from tests.down.parts import Finished, Parts
 from tests.down.test_processes import Playing, minute
 from tests.security.fleet import Secured, secured
-from tests.waiting import WAIT_S
+from tests.waiting import Wait
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
@@ -41,9 +41,9 @@ def show(config: Path, table: dict[str, object]) -> None:
 
 
 def until(holds: Callable[[], bool], supervisor: Supervisor) -> None:
-    deadline_s = time.monotonic() + WAIT_S
+    wait = Wait("what the parts come to")
     while not holds():
-        assert time.monotonic() < deadline_s, {n: c.state for n, c in supervisor.children.items()}
+        wait.check({n: c.state for n, c in supervisor.children.items()})
         supervisor.check()
         time.sleep(0.05)
 

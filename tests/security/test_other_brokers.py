@@ -23,6 +23,7 @@ from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.mqtt import MqttTopics
 from geartrain_devices.mqtt_topic import MqttTopic
 from tests.security.fleet import SERVER_NAME, Secured, secured
+from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
@@ -57,7 +58,7 @@ def source(broker: Secured, **options: Any) -> MqttTopic[Reading]:
     return MqttTopic(topic="home/+/climate", host=SERVER_NAME, port=broker.port, fields=fields, **options)
 
 
-async def read(split: Any, publisher: AiomqttNet, patience_s: float) -> list[Any]:
+async def read(split: Any, publisher: AiomqttNet, patience_s: float = WAIT_S) -> list[Any]:
     """What the source gives while somebody publishes, until it gives something."""
     deadline_s = time.monotonic() + patience_s
     try:
@@ -75,7 +76,7 @@ async def read(split: Any, publisher: AiomqttNet, patience_s: float) -> list[Any
 
 def test_a_source_reads_over_mutual_tls(broker: Secured) -> None:
     (split,) = source(broker, **keys(broker.table(DEVICE, "d1"))).open("d1", "readings", Reading)
-    found = asyncio.run(read(split, broker.net(DEVICE, "d2"), 30))
+    found = asyncio.run(read(split, broker.net(DEVICE, "d2")))
     assert found[0] == Reading("hall", 20.5)
 
 
@@ -144,7 +145,7 @@ def test_a_sink_publishes_over_mutual_tls(broker: Secured) -> None:
             made = sinks(broker.table(CLOUD, "ingest"), broker.port)
             await asyncio.to_thread(write, made)
             got = []
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(WAIT_S):
                 async for came in connection.incoming():
                     got.append((came.topic, json.loads(came.payload)["celsius"]))
                     if len(got) == 2:

@@ -22,6 +22,7 @@ from geartrain_simulation.fleet.fleet import Fleet, Outcome
 from geartrain_simulation.fleet.readings import make_graph
 from geartrain_simulation.fleet.troubles import KINDS, POINTS, Fault, draw_faults
 from geartrain_simulation.machine.faults import Faults
+from tests.waiting import WAIT_S
 
 SEEDS = 50
 PIECES = 5
@@ -183,7 +184,9 @@ print(json.dumps([Fleet(int(seed)).run().digest for seed in sys.argv[1:]]))
 def digests_of_another_process(hash_seed: str, seeds: list[int]) -> list[str]:
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     command = [sys.executable, "-c", RUN, *map(str, seeds)]
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, env=environment, check=True, capture_output=True, text=True, timeout=WAIT_S
+    )
     found: list[str] = json.loads(done.stdout)
     return found
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from geartrain.sinks import WebhookSink
 from tests.sinks.test_stores import Pair, columns, tables_of
+from tests.waiting import WAIT_S
 
 Trouble = Callable[["Handler", bytes], bool]
 """Does something else than to answer; whether the request is lost with it."""
@@ -51,7 +52,7 @@ class Hooks(ThreadingHTTPServer):
         """Wait for so many requests that are not there yet."""
         with self.heard:
             least = len(self.asked) + count
-            assert self.heard.wait_for(lambda: len(self.asked) >= least, 120)
+            assert self.heard.wait_for(lambda: len(self.asked) >= least, WAIT_S)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         return  # a sender that was killed, and a handshake that failed
@@ -128,7 +129,7 @@ def receiving(tls: ssl.SSLContext | None = None) -> Iterator[Hooks]:
         yield hooks
     finally:
         hooks.shutdown()
-        thread.join(60)
+        thread.join(WAIT_S)
         hooks.server_close()
 
 

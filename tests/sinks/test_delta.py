@@ -25,6 +25,7 @@ from geartrain_cloud.sinks.sqlite import SqliteTables
 from geartrain_cloud.sinks.store import Tables
 from tests.sinks.delta_writer import BATCHES, ROWS
 from tests.sinks.test_stores import FIRST, SECOND, Pair, Trade, columns, tables_of
+from tests.waiting import WAIT_S
 
 
 def opened(folder: Path) -> Tables:
@@ -112,7 +113,7 @@ def test_a_writer_that_is_killed_leaves_each_row_once(tmp_path: Path) -> None:
             assert writer.stdout.readline()
         writer.kill()
         writer.communicate()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=300)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=WAIT_S)
     wanted = [time for time in range(BATCHES * ROWS) if time // ROWS % 3]
     assert values(tmp_path) == wanted
 

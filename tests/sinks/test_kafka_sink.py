@@ -16,6 +16,7 @@ from geartrain_cloud.sinks.layout import Layout, TableError
 from geartrain_cloud.sinks.opening import SinkPlace
 from geartrain_cloud.sinks.tables import rows
 from tests.sinks.test_stores import Pair, columns, tables_of
+from tests.waiting import WAIT_S
 
 PARTITIONS = 4  # of each topic that the mock makes
 
@@ -26,7 +27,7 @@ class Cluster:
     def __init__(self) -> None:
         config = {"test.mock.num.brokers": 1, "bootstrap.servers": "x", "log_level": 0}
         self.producer = Producer(config)
-        brokers = self.producer.list_topics(timeout=60).brokers.values()
+        brokers = self.producer.list_topics(timeout=WAIT_S).brokers.values()
         self.brokers = ",".join(f"{one.host}:{one.port}" for one in brokers)
         self.producer.list_topics("geartrain-marks", 60)  # made here, since the mock has no requests for that
 

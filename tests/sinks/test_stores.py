@@ -7,7 +7,6 @@ import json
 import math
 import subprocess
 import threading
-import time
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
@@ -34,6 +33,7 @@ from geartrain_cloud.sinks.store import Tables
 from geartrain_cloud.sinks.tables import rows
 from tests.ports import free_port
 from tests.postgres_server import Postgres
+from tests.waiting import WAIT_S, Wait, wait_for
 
 
 class Side(Enum):
@@ -342,7 +342,7 @@ def test_messages_go_to_their_topics_and_can_be_known_again(tmp_path: Path) -> N
     ready = threading.Event()
 
     async def listen() -> None:
-        deadline = time.monotonic() + 60
+        wait = Wait("a connection to the broker")
         while True:
             try:
                 async with AiomqttNet(choice.host, choice.port).connect("listener") as connection:
@@ -353,13 +353,13 @@ def test_messages_go_to_their_topics_and_can_be_known_again(tmp_path: Path) -> N
                         if len(got) == 3:
                             return
             except NetError:
-                assert time.monotonic() < deadline
+                wait.check()
                 await asyncio.sleep(0.05)
 
     listener = threading.Thread(target=lambda: asyncio.run(listen()))
     listener.start()
     try:
-        assert ready.wait(60)
+        wait_for("the listener to have subscribed", ready.is_set)
         sink = MqttSink("alerts", topic="alerts/{symbol}", port=choice.port)
         tables = tables_of(tmp_path, sink, kind=Pair)
         tables.attach("q", "c", has_run=False)
@@ -367,7 +367,7 @@ def test_messages_go_to_their_topics_and_can_be_known_again(tmp_path: Path) -> N
             "q", 0, {"c": 1}, {"sink0": [columns(Pair, (1, Pair("a/#", 1.0)), (2, Pair("", math.nan)))]}
         )
         tables.write("q", 1, {"c": 2}, {"sink0": [columns(Pair, (3, Pair("b", 2.0)))]})
-        listener.join(60)
+        listener.join(WAIT_S)
     finally:
         broker.kill()
         broker.wait()

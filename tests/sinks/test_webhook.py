@@ -37,6 +37,7 @@ from tests.sinks.hooked import (
     takes,
 )
 from tests.sinks.test_stores import Pair, columns, tables_of
+from tests.waiting import WAIT_S
 
 
 @pytest.fixture
@@ -249,7 +250,7 @@ def test_a_writer_that_is_killed_loses_no_record_and_repeats_keys_alone(tmp_path
         finally:
             writer.kill()
             writer.wait()
-    subprocess.run(command, check=True, timeout=300)
+    subprocess.run(command, check=True, timeout=WAIT_S)
     assert hooks.values == [*range(BATCHES * ROWS)]
     assert letters(tmp_path) == []
 

@@ -26,6 +26,7 @@ from geartrain_cloud.supervisor import child as child_module
 from geartrain_cloud.supervisor import supervise
 from geartrain_cloud.supervisor.child import Child, ChildSpec, ChildState, how_it_ended, last_lines
 from geartrain_cloud.supervisor.supervise import StopSignal, Supervisor
+from tests.waiting import WAIT_S, Wait
 
 STAY = "import time; time.sleep(600)"
 WITH_GRANDCHILD = """
@@ -53,12 +54,10 @@ def started(supervisor: Supervisor, wanted: ChildSpec) -> Child:
     return supervisor.children[wanted.name]
 
 
-def until(
-    condition: Callable[[], bool], supervisor: Supervisor | None = None, timeout_s: float = 20.0
-) -> None:
-    deadline = time.monotonic() + timeout_s
+def until(condition: Callable[[], bool], supervisor: Supervisor | None = None) -> None:
+    wait = Wait("what a child is to come to")
     while not condition():
-        assert time.monotonic() < deadline, "it took too long"
+        wait.check()
         if supervisor is not None:
             supervisor.check()
         time.sleep(0.01)
@@ -289,7 +288,7 @@ def test_signals_are_noted_and_nothing_is_interrupted() -> None:
     with StopSignal() as stop:
         assert not stop.wait(0.01)
         os.kill(os.getpid(), signal.SIGINT)
-        assert stop.wait(60)
+        assert stop.wait(WAIT_S)
         assert stop.received is signal.SIGINT
     assert signal.getsignal(signal.SIGINT) is before
 

@@ -10,7 +10,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from itertools import takewhile
@@ -33,17 +32,13 @@ from geartrain_cloud.supervisor.supervise import StopSignal
 from geartrain_cloud.supervisor.up import bring_up
 from tests.control.platform_client import client_of
 from tests.ports import free_port
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, wait_for
 
 pytestmark = pytest.mark.slow
 
 
-def until(condition: Callable[[], Any], what: str, limit_s: float = WAIT_S) -> Any:
-    deadline = time.monotonic() + limit_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"it took too long: {what}"
-        time.sleep(0.05)
-    return found
+def until(condition: Callable[[], Any], what: str) -> Any:
+    return wait_for(what, condition)
 
 
 def own_port(state: Path) -> None:

@@ -42,6 +42,12 @@ UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 LEFT_OUT = frozenset({"skip", "skipif", "skipIf", "skipTest", "xfail", "importorskip"})
 PROVES = re.compile(r"assert|check|compare|expect|fail|raises|verify|warns")
 
+LIMITED = {"wait_for": 1, "timeout": 0, "wait": 0, "join": 0, "result": 0, "settimeout": 0}
+"""Functions that take a limit, and which argument that is."""
+SHORT_S = 5
+MAY_LIMIT = ("tests/bench/", "tests/spark/", "tests/hosting/hosted.py", "tests/process/sparks.py")
+"""Files that are still to be freed from limits of their own."""
+
 
 def import_direction(source: Source) -> Iterator[str]:
     """Imports go one way: devices, edge, client and cloud to geartrain; only cloud to another, the client."""
@@ -165,6 +171,26 @@ def tests_prove(source: Source) -> Iterator[str]:
             yield f"{source.path}:{node.lineno} {node.name} asserts nothing"
 
 
+def own_limits(source: Source) -> Iterator[str]:
+    """A test waits for `WAIT_S`: a shorter limit is what the test is about, as a refusal after 1 s is."""
+    if source.package != "tests" or any(part in source.path.as_posix() for part in MAY_LIMIT):
+        return
+    for node in source.nodes:
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func).rpartition(".")[2]
+            limits = [one.value for one in node.keywords if one.arg == "timeout"]
+            if called in LIMITED:
+                limits += node.args[LIMITED[called] :][:1]
+        elif isinstance(node, ast.BinOp) and ast.unparse(node.left).endswith("monotonic()"):
+            limits = [node.right] if isinstance(node.op, ast.Add) else []
+        else:
+            continue
+        for limit in limits:
+            seconds = limit.value if isinstance(limit, ast.Constant) else None
+            if isinstance(seconds, int | float) and seconds > SHORT_S:
+                yield f"{source.path}:{node.lineno} waits for {seconds:g} s: wait with tests.waiting"
+
+
 def raised_in_groups(source: Source) -> Iterator[str]:
     """Nothing is raised in an `except*`: up to Python 3.11.3 it comes out in a group."""
     for node in source.nodes:
@@ -183,6 +209,7 @@ RULES: tuple[Rule, ...] = (
     left_out,
     lengths,
     names,
+    own_limits,
     raised_in_groups,
     read_messages,
     tests_prove,

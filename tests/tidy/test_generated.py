@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.tidy.source import ROOT
+from tests.waiting import WAIT_S
 
 GENERATED = ("wire/geartrain_pb2.py", "wire/geartrain_pb2.pyi", "control/lane_pb2.py", "control/lane_pb2.pyi")
 
@@ -16,7 +17,7 @@ def test_generated_code_is_in_step_with_the_schema(tmp_path: Path) -> None:
     subprocess.run(
         [str(ROOT / "scripts" / "generate-protobuf"), str(tmp_path)],
         env=os.environ | {"PYTHON": sys.executable},
-        timeout=120,
+        timeout=WAIT_S,
         check=True,
     )
     for name in GENERATED:

@@ -84,6 +84,11 @@ BAD: list[tuple[Rule, str, str]] = [
     (rules.raised_in_groups, EDGE, "try:\n    f()\nexcept* OSError as group:\n    raise first_of(group)"),
     (rules.tests_prove, TEST, "def test_a():\n    run()"),
     (rules.tests_prove, TEST, "async def test_a():\n    await run()"),
+    (rules.own_limits, TEST, "done = subprocess.run(command, timeout=60)"),
+    (rules.own_limits, TEST, "await asyncio.wait_for(done, 30)"),
+    (rules.own_limits, TEST, "async with asyncio.timeout(10): ..."),
+    (rules.own_limits, TEST, "ready.wait(30)"),
+    (rules.own_limits, TEST, "deadline = time.monotonic() + 60"),
 ]
 
 GOOD: list[tuple[Rule, str, str]] = [
@@ -130,6 +135,10 @@ GOOD: list[tuple[Rule, str, str]] = [
     (rules.tests_prove, TEST, "def test_a():\n    with pytest.raises(ValueError):\n        run()"),
     (rules.tests_prove, TEST, "def test_a():\n    assert_same(run(), 1)"),
     (rules.tests_prove, CORE, "def test_a():\n    run()"),
+    (rules.own_limits, TEST, "done = subprocess.run(command, timeout=WAIT_S)"),
+    (rules.own_limits, TEST, "assert not over.wait(0.01)"),
+    (rules.own_limits, CORE, "deadline = time.monotonic() + 60"),
+    (rules.own_limits, "tests/bench/stages.py", "deadline = time.monotonic() + 60"),
 ]
 
 

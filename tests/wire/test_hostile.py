@@ -22,6 +22,7 @@ from geartrain.wire.codec import decode_control, decode_envelope, decode_gap, de
 from geartrain.wire.columns import encode_column
 from geartrain.wire.envelope import DEFLATED
 from geartrain.wire.limits import LIMITS, Limits
+from tests.waiting import WAIT_S
 from tests.wire import golden_batches as golden
 from tests.wire.batches import batches, header_of
 
@@ -302,7 +303,7 @@ print(refused, len(packed) + len(headers), grown * (1 if sys.platform == "darwin
 
 def test_memory_is_bounded_whatever_a_small_publish_inflates_to() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PEAK_MEMORY], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", PEAK_MEMORY], capture_output=True, text=True, timeout=WAIT_S, check=False
     )
     assert done.returncode == 0, done.stderr
     refused, all_of_them, grown_mb = map(int, done.stdout.split())

@@ -22,6 +22,7 @@ from tests.process.flows import Numbered, Pulse, numbered
 from tests.process.oracle import Account, account
 from tests.process.registry import scenario
 from tests.process.world import ScenarioError, World
+from tests.waiting import WAIT_S
 
 NUMBERS, PULSES = RowCodec(Numbered), RowCodec(Pulse)
 ROGUE = "rogue"
@@ -88,7 +89,7 @@ async def hostile(world: World) -> Account:
     rogue = TestDevice(ROGUE, b"rogue..1", "numbers")
     batches = await asyncio.to_thread(_batches, rogue)
     topic = up_topic(ROGUE, "numbers")
-    async with aiomqtt.Client(HOST, world.broker.port, timeout=120) as mouth:
+    async with aiomqtt.Client(HOST, world.broker.port, timeout=WAIT_S) as mouth:
         await mouth.publish(topic, rogue.hello(), qos=1)
         await world.until("the rogue's epoch is open", lambda: world.count("epochs_opened") >= 2)
         for payload in batches:
