@@ -288,6 +288,9 @@ def _draft_folder(output: Path | None) -> Iterator[Path]:
 
 def _put_in_place(draft: Path, output: Path, result: RunResult, *, timed: bool) -> None:
     tables = draft / "tables.sqlite"
+    files = [draft / f"{name}.json" for name in result.rows]
+    for name, file in zip(result.rows, files, strict=True):
+        write_json(rows(tables, name, timed=timed), file)
     try:
         for suffix in ("-wal", "-shm"):  # of the former file: SQLite would take them for the new one's
             (output / f"{tables.name}{suffix}").unlink(missing_ok=True)
@@ -298,14 +301,14 @@ def _put_in_place(draft: Path, output: Path, result: RunResult, *, timed: bool) 
                 (output / folder.name).replace(draft / f"former-{folder.name}")
             folder.replace(output / folder.name)
             result.written.append(folder.name)
+        for file in files:
+            file.replace(output / file.name)
+            result.written.append(file.name)
     except OSError as error:
         raise TableError(
             f"{output} cannot be written ({error.strerror or error}): free space there, or name another "
             "folder with --output DIR"
         ) from None
-    for name in result.rows:
-        write_json(rows(output / tables.name, name, timed=timed), output / f"{name}.json")
-        result.written.append(f"{name}.json")
 
 
 def _refusing(run: LocalRun | FetchedRun) -> Callable[[DeadLetter], None]:
