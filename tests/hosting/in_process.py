@@ -2,7 +2,8 @@
 shuffles and state as dictionaries, and what chance does to them.
 
 Micro-batches end where the source says. One in some is killed after it was run, with its state and its rows,
-and runs again in new processes: it must put out the same.
+and runs again in new processes: it must put out the same. And the power is lost now and then: Spark's newest
+micro-batches are gone, or all of them, while the tables hold all.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import ColumnBatch, RowCodec, Schema
 from geartrain_cloud.hosting.crossing import boundary, check_successor, dropped_state, stands_at
 from geartrain_cloud.hosting.errors import HostError
+from geartrain_cloud.hosting.mending import begun_anew, leads_on, staying
 from geartrain_cloud.hosting.offsets import PLAN, TALLY, count_name, positions_by_name
 from geartrain_cloud.hosting.past import beginning, first_in_past, next_in_past
 from geartrain_cloud.hosting.places import HostPlaces
@@ -34,6 +36,7 @@ from geartrain_cloud.hosting.prepare import merging_steps, put_past, task_forms
 from geartrain_cloud.hosting.prepared import Prepared
 from geartrain_cloud.hosting.source import HostReader
 from geartrain_cloud.hosting.stage import HostStage
+from geartrain_cloud.hosting.steering import Steering, SteeringFile, Stop
 from geartrain_cloud.hosting.versions import (
     FIRST,
     Hosted,
@@ -61,7 +64,9 @@ APP = "random.1"
 GROUP = "shared"
 TASKS = 2
 """Partitions of Spark's, and tasks that read a large micro-batch."""
-KILLS_MAX, SCALES_MAX = 4, 3
+KILLS_MAX, SCALES_MAX, LOSSES_MAX = 4, 3, 3
+LOST_MAX = 5
+"""Micro-batches that go with the power, unless all do."""
 REVISIONS, DEVICES = 3, 3
 """Of a flow, at the most."""
 BATCHES_MAX = 2_000
@@ -333,10 +338,13 @@ class InProcess:
         self._versions = Versions(self._places.versions)
         self._versions.publish(Version(FIRST))
         self._state: State = {}
-        self.kills = KILLS_MAX
+        self.kills, self.losses, self.begun_anew = KILLS_MAX, LOSSES_MAX, 0
         self._rows: dict[str, dict[str, list[bytes]]] = {}
+        self._held: tuple[int, dict[str, int]] = (-1, {})
+        """The flow's count of its newest micro-batch that is in the tables, and where that ended."""
         self._open()
         self._offsets = self._reader.initialOffset()
+        self._committed: list[tuple[dict[str, int], State]] = [(self._offsets, {})]
         self._begin()
 
     def _open(self) -> None:
@@ -387,7 +395,12 @@ class InProcess:
             if not self.log.is_whole and self._rng.random() < 0.6:
                 self.log.grow(self._rng)
             went_on = self._micro_batch()
-            scaled = self._scale()
+            if went_on and self.losses and self._rng.random() < 0.06:
+                self._lose_power()
+                continue
+            scaled = self._is_up_to_date() and self._scale()
+            if went_on and not self._is_up_to_date():
+                continue
             if not went_on and not scaled and not self._cross() and self.log.is_whole:
                 assert self.hosted.revision == len(self._flow.stages)
                 return self._answer()
@@ -406,11 +419,64 @@ class InProcess:
             again, state = self._attempt(start, end)
             assert again == found, "a micro-batch that was run again put out other rows"
         self._offsets, self._state = end, state
-        for name, sink, packed in found:
-            if sink == TALLY:
-                continue
-            self._rows.setdefault(name, {}).setdefault(sink, []).append(packed)
+        self._committed.append((end, state))
+        for name, positions in positions_by_name(end).items():
+            if end[count_name(name)] > self._held[0]:  # what the tables hold is not written again
+                self._held = end[count_name(name)], positions
+                self._write([(sink, packed) for of, sink, packed in found if of == name], name)
         return True
+
+    def _write(self, found: list[tuple[str, bytes]], name: str) -> None:
+        for sink, packed in found:
+            if sink != TALLY:
+                self._rows.setdefault(name, {}).setdefault(sink, []).append(packed)
+
+    def _is_up_to_date(self) -> bool:
+        """Whether Spark has come to where the tables stand, under the newest version."""
+        count = self._offsets.get(count_name(self.hosted.name), self.hosted.begin_count)
+        return self._offsets[PLAN] == self._newest().number and count >= self._held[0]
+
+    def _lose_power(self) -> None:
+        """Have Spark stand some micro-batches before the tables, or begin anew, as a group has it."""
+        self.losses -= 1
+        kept = max(0, len(self._committed) - self._rng.choice((1, 2, LOST_MAX, BATCHES_MAX)) - 1)
+        offsets, state = self._committed[kept]
+        if kept and leads_on(offsets, self._versions):
+            del self._committed[kept + 1 :]
+            self._offsets, self._state = offsets, state
+            newest = self._newest()
+            self.hosted = staying(newest, self._versions.read(offsets[PLAN]))[self.hosted.name]
+            if newest.flows[self.hosted.name] != self.hosted:
+                flows = {self.hosted.name: self.hosted}
+                self._versions.publish(Version(newest.number + 1, newest.slots, flows))
+        else:
+            self._begin_anew()
+        self._open()
+        count, ends = self._held
+        at = self._offsets.get(count_name(self.hosted.name), self.hosted.begin_count)
+        steering = Steering()
+        if count > at:
+            steering.stops[self.hosted.name] = (Stop(count, ends),)
+        SteeringFile(self._places.steering).save(steering)
+
+    def _newest(self) -> Version:
+        newest = self._versions.newest()
+        assert newest is not None
+        return newest
+
+    def _begin_anew(self) -> None:
+        newest = self._newest()
+        try:
+            self.hosted = begun_anew(self.hosted, self._reads, {})
+        except HostError:
+            return  # its state went with revisions that do not run any more
+        self.begun_anew += 1
+        number = newest.number + 1
+        self._versions.publish(Version(number, newest.slots, {self.hosted.name: self.hosted}))
+        self._versions.forget_before(number)
+        self._open()
+        self._offsets, self._state = self._reader.initialOffset(), {}
+        self._committed = [(self._offsets, {})]
 
     def _attempt(
         self, start: dict[str, int], end: dict[str, int]
@@ -535,6 +601,7 @@ def _as_handle(cells: _Cells) -> Any:
 @dataclass
 class Seen:
     """What happened in the runs of some flows: rows that came to sinks, micro-batches that were killed, how
+    often the power was lost, and all of Spark's files with it, how
     often keys were dealt over other slots, what became of steps by revisions, how many tasks went on with
     the state of another type, how many generations have read the log of before, how many rows no step could
     be given, and how many sources have gone.
@@ -543,6 +610,8 @@ class Seen:
     flows: int = 0
     rows: int = 0
     killed: int = 0
+    lost: int = 0
+    begun_anew: int = 0
     scaled: int = 0
     steps: Counter[str] = field(default_factory=Counter)
     migrated: int = 0
@@ -553,6 +622,7 @@ class Seen:
     def add(self, other: Seen) -> None:
         """That of others besides."""
         self.flows, self.rows = self.flows + other.flows, self.rows + other.rows
+        self.lost, self.begun_anew = self.lost + other.lost, self.begun_anew + other.begun_anew
         self.killed, self.scaled = self.killed + other.killed, self.scaled + other.scaled
         self.steps += other.steps
         self.migrated += other.migrated
@@ -588,6 +658,8 @@ def check_flow(
             run.log.close()
         seen.rows += sum(map(len, found.sinks.values()))
         seen.killed += KILLS_MAX - run.kills
+        seen.lost += LOSSES_MAX - run.losses
+        seen.begun_anew += run.begun_anew
         seen.scaled += run.scaled
         seen.in_past += run.in_past
         seen.letters += run.log.letters.total()

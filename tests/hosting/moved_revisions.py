@@ -565,6 +565,7 @@ def _check(folder: Path, drawn: Drawn, called: str, seen: Counter[str]) -> None:
         if not run.fits():
             seen["does not fit"] += 1
             return
+        run.losses = 0  # with what is drawn for these, too few cells would be refused
         kills = run.kills
         found = run.run()
         parts = [Part(stage.plan.graph, stage.kept()) for stage in drawn.plain]

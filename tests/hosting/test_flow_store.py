@@ -15,10 +15,11 @@ from geartrain import Table
 from geartrain.errors import GeartrainError
 from geartrain.records.codes import Code
 from geartrain.schema import ColumnBatch, derive
-from geartrain.sinks import Sink, WebhookSink
+from geartrain.sinks import ParquetTable, Sink, WebhookSink
 from geartrain_cloud.hosting.errors import NotYetError
 from geartrain_cloud.hosting.flow_store import FlowStore, Portion
-from geartrain_cloud.log.pack import pack
+from geartrain_cloud.hosting.steering import Stop
+from geartrain_cloud.log.pack import pack, unpack
 from geartrain_cloud.sinks import webhook
 from geartrain_cloud.sinks.opening import SinkPlace, open_places
 from geartrain_cloud.sinks.sqlite import SqliteTables
@@ -190,4 +191,60 @@ def test_dead_letters_that_a_person_has_asked_for_stop_nothing(kept: Kept) -> No
     assert len(rows(kept.folder / "t.sqlite", "dead_letters")) == 400
     kept.give(portion(1, letters=400))
     assert "400 dead letters of 800 records" in kept.store.tripped
+    kept.store.close()
+
+
+def test_it_says_where_its_micro_batches_end(tmp_path: Path) -> None:
+    """The newest one, and one that another store has ahead of it."""
+    kept = Kept(tmp_path, ParquetTable("readings"))
+    assert kept.store.stops() == ()
+    kept.give(portion(0))
+    assert kept.store.stops() == (Stop(0, {"0": 1}),)
+    (folder,) = kept.store._tables._opened.values()  # the flow's own file does not come to this one
+    folder.write(HOSTED, 1, {"0": 5}, {"readings": [unpack(portion(1).rows["readings"][0])]})
+    kept.store.close()
+    kept.store = kept.open()
+    assert kept.store.stops() == (Stop(0, {"0": 1}), Stop(1, {"0": 5}))
+    kept.store.close()
+
+
+def test_where_a_micro_batch_ends_is_kept_for_a_receiver_that_does_not_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request may have come through, though neither the flow's own file nor what is parked has it."""
+    monkeypatch.setattr(webhook, "AWAY_S_MAX", 0.0)
+    with receiving() as hooks:
+        kept = Kept(tmp_path, WebhookSink("readings", url=hooks.url))
+        kept.give(portion(0))
+        hooks.judge = lambda _: (503, "full")
+        wait([kept.store.offer(portion(1))])
+        kept.store.close()
+    kept.store = kept.open()
+    assert kept.store.stops() == (Stop(0, {"0": 1}), Stop(1, {"0": 2}))
+    kept.store.close()
+
+
+def test_where_a_micro_batch_of_the_log_of_before_ends_is_kept(tmp_path: Path) -> None:
+    """Its tables stand where the flow goes on meanwhile."""
+    kept = Kept(tmp_path)
+    for count in range(3):
+        one = portion(count)
+        kept.give(Portion(one.count, {"0": 9}, one.rows, 1, 1, 0, {"0": count + 2}))
+    kept.store.close()
+    kept.store = kept.open()
+    assert kept.store.stops() == (Stop(2, {"0": 4}),)
+    kept.store.close()
+
+
+def test_what_is_parked_counts_as_held(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.give(portion(0))
+    with closing(sqlite3.connect(tmp_path / "t.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        kept.give(portion(1))
+        kept.give(portion(2))
+        assert kept.store.stops() == (Stop(2, {"0": 3}),)
+        other.execute("ROLLBACK")
+    kept.until(lambda: not kept.store.held)
+    assert kept.store.stops() == (Stop(2, {"0": 3}),)
     kept.store.close()

@@ -158,7 +158,7 @@ def test_a_folder_of_another_checkpoint_or_with_other_fields_is_refused(tmp_path
     tables.write("q", 0, {"c": 1}, {"sink0": [columns(Trade, (1, FIRST))]})
     store = ParquetTables(tmp_path)
     store.declare("sink0", ParquetTable("trades"), derive(Trade))
-    with pytest.raises(TableError, match=r"its checkpoint is not there: .* --reset"):
+    with pytest.raises(TableError, match=r"its checkpoint is not there: .* name a new"):
         store.attach("q", "other", has_run=False)
     with pytest.raises(TableError, match="holds records with other fields"):
         store.declare("sink0", ParquetTable("trades"), derive(Pair))

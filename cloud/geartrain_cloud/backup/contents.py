@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from geartrain_cloud.bundles.files import BundleFiles
-from geartrain_cloud.hosting.places import HostPlaces
+from geartrain_cloud.hosting.places import ASIDE, HostPlaces
 from geartrain_cloud.log.roster import ROSTER_FILE
 from geartrain_cloud.log.tables import LEDGER_FILE
 from geartrain_cloud.platform.config import CONFIG_FILE
@@ -19,8 +19,10 @@ from geartrain_cloud.platform.runs import served_run
 
 SPARK = "spark"
 """In the folder of a group: Spark's own part of its checkpoint."""
-_TRANSIENT = frozenset({SPARK, "running", "questions"})
-"""In the folder of a group: what its processes make anew; Spark's part is taken by itself."""
+_TRANSIENT = frozenset({SPARK, ASIDE, "running", "questions"})
+"""In the folder of a group: what its processes make anew; Spark's part is taken by itself, and a torn one not
+at all.
+"""
 
 
 class Contents:

@@ -179,6 +179,12 @@ class OutboxWriter:
         found = self._database.execute(select, (query,)).fetchone()
         return None if found is None else Mark(found[0], found[1], json.loads(found[2]))
 
+    def stands(self, query: str) -> list[Mapping[str, int]]:
+        """The positions at which it holds what a query has written; none where that is nothing."""
+        with self._lock, outbox_errors(self._path):
+            held = self._held(query)
+        return [held.positions] if held is not None and held.positions else []
+
     def refused(self, sink_id: str, rows: ColumnBatch) -> Mapping[int, Refusal]:
         """The rows that name no device, or cannot be sent: what depends on the row alone."""
         return unsendable(self._channels[sink_id], rows)

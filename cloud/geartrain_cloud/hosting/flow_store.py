@@ -24,7 +24,8 @@ from geartrain.graph.graph import DEAD_LETTERS
 from geartrain.printable import printable
 from geartrain.records.codes import Code
 from geartrain.schema import ColumnBatch
-from geartrain_cloud.hosting.errors import NotYetError
+from geartrain_cloud.hosting.errors import HostError, NotYetError
+from geartrain_cloud.hosting.steering import Stop
 from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.sinks.layout import Layout
 from geartrain_cloud.sinks.store import Tables
@@ -34,6 +35,8 @@ from geartrain_cloud.spark.errors import BreakerError
 
 BUSY_S = 0.1
 """How long a write waits for whoever else writes the flow's tables, before it is parked."""
+_ENDS = "ends"
+"""The file, beside what is parked."""
 RETRY_S = 0.5
 """Between two attempts to write what is parked."""
 
@@ -41,8 +44,9 @@ RETRY_S = 0.5
 class Portion(msgspec.Struct, array_like=True, frozen=True):
     """A flow's part of a micro-batch.
 
-    count: its own count; positions: where it ends; rows: packed, by sink; log_rows: of the log that it was
-    made of. records and letters say how many of these were records and dead letters.
+    count: its own count; positions: where its tables stand with it; rows: packed, by sink; log_rows: of the
+    log that it was made of. records and letters say how many of these were records and dead letters. ends:
+    where it ends, if that is elsewhere.
     """
 
     count: int
@@ -51,6 +55,7 @@ class Portion(msgspec.Struct, array_like=True, frozen=True):
     log_rows: int
     records: int
     letters: int
+    ends: dict[str, int] = {}
 
 
 class FlowStore:
@@ -82,6 +87,7 @@ class FlowStore:
         self._waiting = ""
         self._tripped = ""
         self._planned: tuple[list[Layout], Future[object]] | None = None
+        self._ended: dict[int, dict[str, int]] | None = None
         self._parked = sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdecimal())
         self.repeated = 0
         """Micro-batches that were run again and not written, because the tables held them."""
@@ -118,8 +124,46 @@ class FlowStore:
             return dict(self._read(parked).positions)
         return self._tables.positions(HOSTED)
 
+    def stops(self) -> tuple[Stop, ...]:
+        """Where the newest micro-batch ends that is in the tables or parked. Then the end of the one after
+        it, which other stores than the flow's own may hold already, or had begun to take.
+
+        Raises `TableError`.
+        """
+        ends, count = self._ends(), self.count()
+        found = [Stop(count, ends.get(count) or self.stand())] if count >= 0 else []
+        ahead = {} if self._parked else ends.get(count + 1) or dict(self._tables.ahead(HOSTED))
+        return (*found, Stop(count + 1, ahead)) if ahead else tuple(found)
+
+    def _ends(self) -> dict[int, dict[str, int]]:
+        """Where the last micro-batches ended of which the tables do not say that, by count."""
+        try:
+            return msgspec.msgpack.decode((self._folder / _ENDS).read_bytes(), type=dict[int, dict[str, int]])
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.DecodeError) as error:
+            raise HostError(
+                f"{self._folder / _ENDS} cannot be read ({error}): bring it back from a copy"
+            ) from None
+
+    def _note_end(self, portion: Portion) -> None:
+        """Keep where a micro-batch ends before the first store has it, if not all of them can say that."""
+        if not portion.ends and not self._tables.is_silent:
+            return
+        if self._ended is None:
+            self._ended = self._ends()
+        ended = {count: ends for count, ends in self._ended.items() if count == portion.count - 1}
+        ended[portion.count] = portion.ends or portion.positions
+        if ended != self._ended:
+            write_durable(self._folder / _ENDS, msgspec.msgpack.encode(ended))
+            self._ended = ended
+
     def offer(self, portion: Portion) -> Future[None]:
-        """Begin to write a micro-batch; the future raises what kept it from the tables."""
+        """Begin to write a micro-batch; the future raises what kept it from the tables.
+
+        Raises `OSError` and `HostError`.
+        """
+        self._note_end(portion)
         if self._parked:  # it comes after those
             behind: Future[None] = Future()
             behind.set_exception(GeartrainError(self._waiting or "earlier rows are parked"))

@@ -34,6 +34,7 @@ from geartrain_cloud.hosting.errors import HostError, OtherProgramError
 from geartrain_cloud.hosting.flow_store import BUSY_S, RETRY_S, FlowStore
 from geartrain_cloud.hosting.group_file import open_group
 from geartrain_cloud.hosting.group_query import GroupQuery
+from geartrain_cloud.hosting.mending import begun_anew, cut_back, damage_of, forget_aside, set_aside, staying
 from geartrain_cloud.hosting.offsets import PLAN, count_name, generation_name, positions_by_name
 from geartrain_cloud.hosting.outbox import down_places, outbox_of
 from geartrain_cloud.hosting.past import beginning, check_log, first_in_past, in_past, next_in_past
@@ -52,6 +53,7 @@ from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.opening import is_anew, open_places
 from geartrain_cloud.sinks.secrets import SinkSecrets
 from geartrain_cloud.spark.compile import HOSTED
+from geartrain_cloud.spark.errors import QueryError
 from geartrain_cloud.spark.whole import numbers
 
 _log = logging.getLogger("host")
@@ -85,7 +87,10 @@ class Group:
         log: Path,
         settings: GroupSettings | None = None,
     ) -> None:
-        """host: the host's folder; log: ingest's. Raises `RefusedError` where the checkpoint is not whole."""
+        """host: the host's folder; log: ingest's. A checkpoint that is not whole is mended.
+
+        Raises `RefusedError` where that cannot be, `GeartrainError` and `OSError`.
+        """
         self.name, self._places = name, places
         self._settings = settings or GroupSettings()
         self._log = LogReader(log)
@@ -100,7 +105,8 @@ class Group:
         self.version = newest
         """The newest version of its plan."""
         self._steering_file = SteeringFile(places.steering)
-        self._steering = Steering(out=dict(self._steering_file.read().out))
+        said = self._steering_file.read()
+        self._steering = Steering(out=dict(said.out), stops=dict(said.stops))
         self._saving = threading.Lock()
         self._stores: dict[str, FlowStore] = {}
         self._registrations: dict[str, Registration] = {}
@@ -110,6 +116,9 @@ class Group:
         self.unread = UnreadRows(self._log)
         self.writer = HostWriter(self._checkpoint, self._log, self._versions.read, self._stores.get, answers)
         self.query = GroupQuery(session, name, self.made, self._checkpoint.location, host, places, log)
+        self._lost_at: int | None = None
+        """The last micro-batch that was committed when Spark could not load the state after it."""
+        self._mend()
 
     # The flows
 
@@ -249,8 +258,9 @@ class Group:
                 parked=self._places.parked(hosted.flow, hosted.run),
                 retry_s=self._settings.retry_s,
             )
+            self._note_stops(hosted, offsets)
         except BaseException:
-            tables.close()
+            (self._stores.pop(hosted.name, None) or tables).close()
             raise
         self._registrations[hosted.name].register(hosted.keys)
 
@@ -269,7 +279,6 @@ class Group:
             try:
                 hosted = self._admitted(admission, earlier, slots)
                 self._open_store(hosted, admission.member, {})
-                hosted = self._up_to_its_tables(hosted)
             except GeartrainError as error:
                 refused[admission.key] = error
                 if hosted is not None and earlier is None and hosted.run > 1:
@@ -387,7 +396,8 @@ class Group:
         if not earlier.leaves_for:
             if len(earlier.labels) == slots:
                 return True
-            if not earlier.drains and not (earlier.stop and count == earlier.begin_count):
+            repeats = self.behind(earlier.name, count) or (earlier.stop and count == earlier.begin_count)
+            if not earlier.drains and not repeats:
                 leaving = replace(earlier, leaves_for=slots, broadcasts=broadcasts)
                 self._publish(self.version.slots, self.version.flows | {earlier.name: leaving})
             return False
@@ -415,15 +425,25 @@ class Group:
             return False
         return not hosted.drains_after(count) and self._stores[hosted.name].count() >= count
 
-    def _up_to_its_tables(self, hosted: Hosted) -> Hosted:
-        """Its first micro-batch ends where its tables stand, if they hold that one already.
+    def _note_stops(self, hosted: Hosted, offsets: Mapping[str, int]) -> None:
+        """Have what its tables hold, and Spark has not committed, be made again up to where they stand.
 
-        It is not known from its going where its tables could not be opened then.
+        Spark may have planned that micro-batch, or have lost its plan. Raises `TableError` and `OSError`.
         """
-        store = self._stores[hosted.name]
-        if hosted.stop or hosted.past or store.count() <= hosted.begin_count:
-            return hosted
-        return replace(hosted, stop=store.stand())
+        count = offsets.get(count_name(hosted.name), hosted.begin_count)
+        stops = tuple(stop for stop in self._stores[hosted.name].stops() if stop.count > count)
+        if stops != self._steering.stops.get(hosted.name, ()):
+            with self._saving:
+                self._steering.stops[hosted.name] = stops
+            self._save_steering()
+
+    def behind(self, name: str, count: int) -> dict[str, int]:
+        """Up to where a generation makes again what its tables hold; empty where it does not.
+
+        count: of its micro-batches that Spark has committed.
+        """
+        stops = self._steering.stops.get(name, ())
+        return dict(stops[-1].positions) if stops and stops[-1].count > count else {}
 
     def _admitted(self, admission: Admission, earlier: Hosted | None, slots: int) -> Hosted:
         self._check_stages(admission)
@@ -436,6 +456,8 @@ class Group:
         out = self._steering.out.get(earlier.name)
         if out is None:
             raise HostError(f"flow {admission.flow} runs already: put it out first")
+        if out.is_lost:
+            raise HostError(out.why)
         hosted = self._succeeding(self._new(admission, ()), earlier)
         if earlier.past and admission.prepared.past is not None:
             ends = earlier.upto, earlier.resumes
@@ -559,6 +581,116 @@ class Group:
             }
             self._steering_file.save(self._steering)
 
+    # The checkpoint
+
+    def _mend(self) -> None:
+        """Have a checkpoint that Spark can go on from; raises `GeartrainError` and `OSError`."""
+        damage = damage_of(self._checkpoint, self._versions)
+        if damage is not None and damage.whole is None:
+            self._begin_anew(damage.where)
+        elif damage is not None and damage.whole is not None:
+            _log.warning(
+                "group %s: its checkpoint is not whole, %s: it goes on from micro-batch %d",
+                *(self.name, printable(damage.where), damage.whole),
+            )
+            cut_back(self._checkpoint, damage.whole)
+            offsets = self.committed()
+            flows = staying(self.version, self._versions.read(offsets[PLAN]))
+            self._publish(self.version.slots, flows)
+            self._stand_back(offsets)
+        self._checkpoint.clear_drafts()
+
+    def _stand_back(self, offsets: Mapping[str, int]) -> None:
+        """Have all generations stand where a checkpoint stands that was cut back, whatever they held."""
+        positions, present = positions_by_name(offsets), self._present(offsets)
+        with self._saving:
+            for name, out in self._steering.out.items():
+                if name in positions and not out.is_lost:
+                    count = offsets[count_name(name)]
+                    self._steering.out[name] = replace(out, positions=positions[name], count=count)
+        self._save_steering()
+        for name in self._stores.keys() & present.keys():  # others are leaving
+            self._note_stops(present[name], offsets)
+
+    def _begin_anew(self, where: str) -> None:
+        """Have an empty checkpoint, in which flows make their state again from the log; one that cannot is
+        out.
+        """
+        _log.warning(
+            "group %s: its checkpoint is lost, %s: flows make their state again from the log",
+            *(self.name, printable(where)),
+        )
+        set_aside(self._checkpoint)
+        flows = dict(self.version.flows)
+        for name, hosted in self.version.flows.items():
+            registration, out = self._registration(hosted), self._steering.out.get(name)
+            places = registration.positions()
+            if hosted.stages:
+                registration.unregister()  # or it stays where it has come to
+                registration.register(hosted.keys)
+            try:
+                flows[name] = again = begun_anew(hosted, self._log, places)
+            except HostError as error:
+                self._note_lost(hosted, str(error), places)
+            else:
+                begin = {key: again.begin_at(key) for key in again.keys}
+                if out is not None:
+                    with self._saving:
+                        self._steering.out[name] = replace(out, positions=begin, count=again.begin_count)
+        self._save_steering()
+        self.version = Version(self.version.number + 1, self.version.slots, flows)
+        self._versions.publish(self.version)
+        self._versions.forget_before(self.version.number)
+        self._stand_back({})
+
+    def _note_lost(self, hosted: Hosted, why: str, places: dict[str, int]) -> None:
+        """Its state cannot be made again."""
+        _log.warning("%s", printable(why))
+        store = self._stores.pop(hosted.name, None)
+        stop = {} if store is None or hosted.past else store.stand()
+        if store is not None:
+            store.close()
+        with self._saving:
+            self._steering.out[hosted.name] = Out(why, places, hosted.begin_count, stop, is_lost=True)
+
+    def _start_again(self) -> None:
+        """Start the query after it has failed. Where Spark could not load the state, the checkpoint is mended
+        first, and begins anew where that did not help; raises `QueryError` where that did not help either.
+        """
+        if self.query.has_lost_state:
+            why, newest = self.query.why(self.writer), self._newest_commit()
+            if newest != self._lost_at:
+                self._mend()
+                self._lost_at = self._newest_commit()
+            elif newest >= 0:
+                self._begin_anew(why)
+            else:
+                raise QueryError(
+                    f"group {self.name}: Spark cannot load state that was just made again from the log "
+                    f"({why}): look whether the disk below {self._places.folder} is sound and has room, or "
+                    "bring the platform back from a backup with gear restore"
+                )
+        self.query.start_again(self.writer)
+
+    def _newest_commit(self) -> int:
+        found = numbers(self._checkpoint.location / "commits")
+        return found[-1] if found else -1
+
+    def _forget_stops(self, offsets: Mapping[str, int]) -> None:
+        """Forget up to where tables stood, once flows have come to it, and then what was set aside."""
+        reached = [
+            name
+            for name, stops in self._steering.stops.items()
+            if not stops or offsets.get(count_name(name), -1) >= stops[-1].count
+        ]
+        if reached:
+            with self._saving:
+                for name in reached:
+                    del self._steering.stops[name]
+            self._save_steering()
+        if not self._steering.stops and not any(out.is_lost for out in self._steering.out.values()):
+            forget_aside(self._checkpoint)
+
     # The query
 
     def start(self) -> None:
@@ -577,7 +709,7 @@ class Group:
         if guilty:
             self.put_out(guilty)
         elif not self.query.is_active:
-            self.query.start_again(self.writer)
+            self._start_again()
         self._sweep()
 
     def put_out(self, why: Mapping[str, str]) -> None:
@@ -638,6 +770,7 @@ class Group:
         for name in self._leaving() if self.writer.last.offsets.get(PLAN, 0) >= self.version.number else ():
             self._let_go(name)
         self._versions.forget_before(offsets[PLAN])
+        self._forget_stops(offsets)
 
     def _leaving(self) -> list[str]:
         flows = self.version.flows
@@ -651,8 +784,9 @@ class Group:
         if registration is not None and registration.name not in self._names_registered():
             registration.unregister()
         with self._saving:
-            was_out = self._steering.out.pop(name, None) is not None
-        if was_out:
+            was_told = self._steering.out.pop(name, None) is not None
+            was_told |= self._steering.stops.pop(name, None) is not None
+        if was_told:
             self._save_steering()
 
     def _names_registered(self) -> set[str]:

@@ -15,7 +15,6 @@ from geartrain.adapters.layouts import refuse_former, refuse_later
 from geartrain_cloud.hosting.places import GroupPlaces
 from geartrain_cloud.spark.checkpoint import Checkpoint
 from geartrain_cloud.spark.errors import RefusedError
-from geartrain_cloud.spark.whole import check_whole
 
 _FILE = "group.json"
 LAYOUT = 3
@@ -42,9 +41,9 @@ class _Layout(msgspec.Struct, frozen=True):
 def open_group(
     places: GroupPlaces, name: str, stages: int, partitions: int
 ) -> tuple[GroupIdentity, Checkpoint]:
-    """What the group in this folder is, made now where there is none, and its checkpoint.
+    """What the group in this folder is, made now where there is none, and its checkpoint, whole or not.
 
-    Raises `RefusedError` where the checkpoint is not whole, `QueryError`, `OSError`.
+    Raises `RefusedError` where it cannot be told what the group is, `OSError`.
     """
     path = places.folder / _FILE
     query = f"group {name}"
@@ -64,7 +63,4 @@ def open_group(
         write_durable(path, msgspec.json.encode(found))
     except msgspec.DecodeError as error:
         raise RefusedError(f"{query}: {path} cannot be read ({error}): bring it back from a copy") from None
-    checkpoint = Checkpoint(query, places.folder, found.identity, 0)
-    check_whole(checkpoint, keeps_state=True)
-    checkpoint.clear_drafts()
-    return found, checkpoint
+    return found, Checkpoint(query, places.folder, found.identity, 0)

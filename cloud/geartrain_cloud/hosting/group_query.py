@@ -21,7 +21,7 @@ from geartrain_cloud.hosting.source import HOST_ROWS, HostSource
 from geartrain_cloud.hosting.stage import HostStage
 from geartrain_cloud.hosting.versions import sink_labels
 from geartrain_cloud.hosting.writer import HostWriter
-from geartrain_cloud.spark.error_texts import is_spark_error, root_cause, waits_for_data
+from geartrain_cloud.spark.error_texts import has_lost_state, is_spark_error, root_cause, waits_for_data
 from geartrain_cloud.spark.errors import QueryError
 
 _log = logging.getLogger("host")
@@ -99,7 +99,7 @@ class GroupQuery:
 
     def start_again(self, writer: HostWriter) -> None:
         """Start it after it has failed; raises `QueryError` where it did so too often."""
-        why = self._why(writer)
+        why = self.why(writer)
         now = time.monotonic()
         self.restarts = [at for at in self.restarts if now - at < RESTARTS_WITHIN_S] + [now]
         if len(self.restarts) > RESTARTS_MAX:
@@ -108,14 +108,23 @@ class GroupQuery:
         writer.failure = None
         self.start(writer)
 
-    def _why(self, writer: HostWriter) -> str:
+    @property
+    def has_lost_state(self) -> bool:
+        """Whether it failed since Spark cannot load what it keeps."""
+        return has_lost_state(self._trace())
+
+    def why(self, writer: HostWriter) -> str:
+        """Why it failed."""
         failure = writer.failure
         if failure is not None and not is_spark_error(failure):
             return str(failure)
+        trace = self._trace()
+        return root_cause(trace) if trace else "it was stopped from outside"
+
+    def _trace(self) -> str:
         error = self._handle.exception() if self._handle is not None else None
         java = getattr(getattr(error, "_cause", None), "_stackTrace", "")
-        trace = "\n".join(str(part) for part in (error, java) if part)
-        return root_cause(trace) if trace else "it was stopped from outside"
+        return "\n".join(str(part) for part in (error, java) if part)
 
     def stop(self) -> None:
         """Stop it; what it was doing is done again after the next start."""

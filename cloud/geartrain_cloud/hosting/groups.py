@@ -77,7 +77,7 @@ class Groups:
     def __init__(
         self, session: SparkSession, places: HostPlaces, log: Path, settings: GroupSettings | None = None
     ) -> None:
-        """log: ingest's folder. Raises `RefusedError` where the shared group's checkpoint is not whole."""
+        """log: ingest's folder. Raises `RefusedError` where it cannot be told what the shared group is."""
         self._session, self._places, self._log = session, places, LogReader(log)
         self._settings = settings or GroupSettings()
         *former, newest = places.shared()

@@ -42,7 +42,9 @@ EXIT_FAILED = 1
 EXIT_CONFIG = 2
 """The configuration is wrong: a new start does not help."""
 EXIT_REFUSED = 3
-"""Another host runs on the folder, or its checkpoint is lost or torn: a new start does not help."""
+"""Another host runs on the folder, or a file of the host's own is missing or of another release: a new start
+does not help.
+"""
 
 _POLL_S = 0.1
 _LOG_POLL_S = 0.2

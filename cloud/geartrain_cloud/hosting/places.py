@@ -9,6 +9,8 @@ from pathlib import Path
 from geartrain.adapters.files import fsync_path
 from geartrain_cloud.platform.places import SECRETS
 
+ASIDE = "spark.aside"
+"""A group's former checkpoint, until the next one is set aside or all is made again."""
 SHARED = "all"
 """The name of the group that flows share; one that was made in its place has a number behind."""
 _SHARED_NAME = re.compile(rf"{SHARED}(?:~([1-9][0-9]{{0,8}}))?")

@@ -41,7 +41,7 @@ from geartrain_cloud.hosting.offsets import (
 )
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.hosting.questions import BatchFolder
-from geartrain_cloud.hosting.steering import SteeringFile
+from geartrain_cloud.hosting.steering import SteeringFile, Stop
 from geartrain_cloud.hosting.versions import FIRST, Hosted, Versions, sink_labels
 from geartrain_cloud.hosting.workshop import Workshop
 from geartrain_cloud.log.reader import LogReader
@@ -122,8 +122,9 @@ class HostReader(DataSourceStreamReader):
         self._rested = False
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        """Where the flows of the first version begin."""
-        return {PLAN: FIRST} | self._ends(self._versions.read(FIRST).flows, {}, {}, move=False)
+        """Where the flows of the first version begin that there is."""
+        first = self._versions.oldest() or FIRST
+        return {PLAN: first} | self._ends(self._versions.read(first).flows, {}, {}, {}, move=False)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Each flow has a budget of its own."""
@@ -148,8 +149,8 @@ class HostReader(DataSourceStreamReader):
         return (
             {PLAN: number}
             | ({QUESTIONS: asked} if asked else {})
-            | self._ends(resting, start, {}, move=False)
-            | self._ends(going, start, newest, move=True)
+            | self._ends(resting, start, {}, {}, move=False)
+            | self._ends(going, start, newest, steering.stops, move=True)
         )
 
     def _ends(
@@ -157,24 +158,37 @@ class HostReader(DataSourceStreamReader):
         flows: Mapping[str, Hosted],
         start: Mapping[str, int],
         newest: Mapping[str, Mapping[str, int]],
+        stops: Mapping[str, tuple[Stop, ...]],
         *,
         move: bool,
     ) -> dict[str, int]:
+        """Where flows end, with the count of each. One that makes again what its tables hold reads up to
+        where they stand, in as many micro-batches as it takes. Its count stays meanwhile, so nothing is
+        written, and becomes that of the tables there.
+        """
         found: dict[str, int] = {}
         for name, hosted in flows.items():
             log = FlowLog(self._log, hosted.flow, hosted.channels)
             count = start.get(count_name(name), hosted.begin_count)
             moved = move and hosted.drains_after(count)
+            stop = next((one for one in stops.get(name, ()) if one.count > count), None)
+            is_there = True
             for key in hosted.keys:
                 place = position_name(name, key)
                 after = end = start.get(place, hosted.begin_at(key))
-                if move and hosted.stop and count == hosted.begin_count:
+                if stop is not None:
+                    goal = max(after, stop.positions.get(key, after))
+                    end = min(
+                        goal, self._end(hosted, log, key, after, newest.get(hosted.flow, {}).get(key, 0))
+                    )
+                    is_there &= end >= goal
+                elif move and hosted.stop and count == hosted.begin_count:
                     end = hosted.stop.get(key, after)  # its tables hold this micro-batch
                 elif move:
                     end = self._end(hosted, log, key, after, newest.get(hosted.flow, {}).get(key, 0))
                 found[place] = end
                 moved |= end > after
-            found[count_name(name)] = count + moved
+            found[count_name(name)] = count + moved if stop is None else stop.count if is_there else count
         return found
 
     def _end(self, hosted: Hosted, log: FlowLog, key: str, after: int, newest: int) -> int:

@@ -16,7 +16,7 @@ from geartrain.adapters.files import write_private
 from geartrain.ports import StateSize
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.hosting.group import Group
-from geartrain_cloud.hosting.offsets import position_name, positions_by_name
+from geartrain_cloud.hosting.offsets import count_name, position_name, positions_by_name
 from geartrain_cloud.hosting.skew import Hottest
 from geartrain_cloud.hosting.versions import Hosted
 from geartrain_cloud.log.reader import LogReader
@@ -101,6 +101,13 @@ def describe(group: Group, log: LogReader, hosted: Hosted, newest: Mapping[str, 
         kept=skew.kept(hosted.name, places),
         unread=group.unread.of(hosted, positions),
     )
+    count = ran.offsets.get(count_name(hosted.name), hosted.begin_count)
+    if out is None and (goal := group.behind(hosted.name, count)):
+        entries = sum(goal.values()) - sum(
+            ran.offsets.get(position_name(hosted.name, key), hosted.begin_at(key)) for key in hosted.keys
+        )
+        if entries > 0:
+            found.why = f"its state is made again from the log: {entries:,} entries to go"
     if out is not None:
         found.state, found.why = "out", out.why
     elif store is not None and store.tripped:

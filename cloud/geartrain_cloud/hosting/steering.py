@@ -1,5 +1,5 @@
 """Which flows of a group do not move, or have no part in its micro-batches: what the driver says of them
-between two versions of the plan.
+between two versions of the plan. And up to where tables hold what a flow makes again.
 
 Between the host and the source of the group's query, which asks before each micro-batch. Guarantees: what is
 said is durable when `save` returns. A flow that is held keeps its positions. One that is out has no part even
@@ -21,7 +21,8 @@ class Out(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
     why: the sentence; positions: where its state stands, which is the end of the last micro-batch that Spark
     has committed; count: its own count of micro-batches there; stop: where the micro-batch after that ends,
-    if its tables hold it already; returns: it comes back by itself, since nothing is wrong with the flow.
+    if its tables hold it already; returns: it comes back by itself, since nothing is wrong with the flow;
+    is_lost: its state is lost, so it does not come back.
     """
 
     why: str
@@ -29,13 +30,24 @@ class Out(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     count: int
     stop: dict[str, int] = {}
     returns: bool = False
+    is_lost: bool = False
+
+
+class Stop(msgspec.Struct, array_like=True, frozen=True):
+    """Where a micro-batch ends that a flow's tables hold. count: the flow's own of it; positions: its end."""
+
+    count: int
+    positions: dict[str, int]
 
 
 class Steering(msgspec.Struct, forbid_unknown_fields=True):
-    """held: why a generation waits; out: those that were put out. Both by the generation's name."""
+    """held: why a generation waits; out: those that were put out; stops: where tables stand, ascending, that
+    hold more than Spark has committed. All by the generation's name.
+    """
 
     held: dict[str, str] = {}
     out: dict[str, Out] = {}
+    stops: dict[str, tuple[Stop, ...]] = {}
 
 
 class SteeringFile:

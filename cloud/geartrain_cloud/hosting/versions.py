@@ -169,6 +169,10 @@ class Versions:
         found = self._numbers()
         return self.read(max(found)) if found else None
 
+    def oldest(self) -> int:
+        """The lowest number of a version, 0 where there is none."""
+        return min(self._numbers(), default=0)
+
     def all(self) -> list[Version]:
         """Those that a micro-batch may still name, by number; raises `HostError`."""
         return [self.read(number) for number in sorted(self._numbers())]

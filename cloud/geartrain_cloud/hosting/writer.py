@@ -132,6 +132,7 @@ class HostWriter:
                 sum(read.values()),
                 sum(count for channel, count in read.items() if channel not in _BESIDE),
                 read[DEAD_LETTERS],
+                positions if hosted.past else {},
             )
             offered.append((store, portion, store.offer(portion)))
         wait([future for _, _, future in offered], DEADLINE_S)

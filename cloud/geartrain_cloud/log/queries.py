@@ -34,6 +34,12 @@ class Registration:
         """Have all of `keys` kept from where it stands; raises `LedgerError`."""
         register(self._folder, self.name, self._flow, keys)
 
+    def positions(self) -> dict[str, int]:
+        """From where the log is kept for it, by key; raises `LedgerError`."""
+        with ledger_of(self._folder) as ledger:
+            found = read_queries(ledger)
+        return {one.key: one.position for one in found if (one.name, one.flow) == (self.name, self._flow)}
+
     def commit(self, positions: Mapping[str, int]) -> None:
         """Say that the query is done with all up to these positions, and never reads them again."""
         if not positions or positions == self._committed:

@@ -56,13 +56,14 @@ class Binding:
         if held is not None and held.positions and not is_of_it:
             raise self._error(
                 f"{self._place} holds what {self._query} wrote up to micro-batch {held.batch_id}, but its "
-                "checkpoint is not there: bring the checkpoint back, make it again from the log with "
-                "--restore, or empty both with --reset"
+                "checkpoint is not there: bring the checkpoint back with the state folder that it is of, or "
+                f"have the sink name a new {self._kind}"
             )
         if has_run and not is_of_it:
             raise self._error(
                 f"the checkpoint of {self._query} goes on from an earlier run, but {self._place} holds "
-                f"nothing of it: bring the {self._kind} back, or empty both with --reset"
+                f"nothing of it: bring the {self._kind} back, or have gear replay make all tables anew from "
+                "the log"
             )
         return not is_of_it
 
@@ -78,10 +79,10 @@ class Binding:
             TableError: it repeats the last one with other positions, leaves a gap after it, or goes back.
         """
         if batch_id == held.batch_id and dict(positions) != dict(held.positions):
-            # A checkpoint that lost its newest files in a power loss plans this micro-batch anew.
+            # A checkpoint that lost its newest files is mended first, so that this does not come.
             raise self._error(
                 f"{self._query} repeats micro-batch {batch_id} with other positions than {self._place} "
-                "holds, so its checkpoint is not whole: empty both with --reset, the log has all records"
+                "holds, so its checkpoint is not whole: have gear replay make all tables anew from the log"
             )
         if batch_id <= held.batch_id:
             return True
@@ -89,7 +90,7 @@ class Binding:
             raise self._error(
                 f"{self._query} brings micro-batch {batch_id}, but {self._place} holds them only up to "
                 f"{held.batch_id}, so it is older than the checkpoint: bring the newer {self._kind} back, or "
-                "empty both with --reset"
+                "have gear replay make all tables anew from the log"
             )
         for key, position in held.positions.items():
             if positions.get(key, -1) < position:

@@ -65,12 +65,17 @@ class Store(Protocol):
 
 
 @runtime_checkable
-class Keeping(Protocol):
-    """A store that knows how far each query is in it, and so can go on with a checkpoint made again."""
+class Standing(Protocol):
+    """A store that knows how far each query is in it."""
 
     def stands(self, query: str) -> Sequence[Mapping[str, int]]:
         """The positions at which its places hold what `query` has written."""
         ...
+
+
+@runtime_checkable
+class Keeping(Standing, Protocol):
+    """One that can go on with a checkpoint made again."""
 
     def adopt(self, query: str, checkpoint: str) -> None:
         """Bind a query to a checkpoint that was made again, and keep what is held of it."""
@@ -235,6 +240,23 @@ class Tables:
             if isinstance(store, Keeping):
                 found += store.stands(query)
         return [positions for positions in found if positions]
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether one of the stores cannot say how far a query is in it."""
+        return not all(isinstance(store, Standing) for store in self._opened.values())
+
+    def ahead(self, query: str) -> Mapping[str, int]:
+        """Where stores stand that hold one micro-batch more than the flow's own file; empty for none.
+
+        Raises `TableError`.
+        """
+        own = self.own.positions(query)
+        for store in self._opened.values():
+            for positions in store.stands(query) if isinstance(store, Standing) else ():
+                if dict(positions) != own and is_reached(positions, own):
+                    return positions
+        return {}
 
     def adopt(self, query: str, checkpoint: str) -> None:
         """Bind a query to a checkpoint that was made again, in every store; raises `TableError`."""

@@ -99,8 +99,8 @@ class Checkpoint:
             return {str(key): int(position) for key, position in offsets.items()}
         except (OSError, ValueError) as error:
             raise QueryError(
-                f"query {self.query!r}: Spark's offset log {path} cannot be read ({error}): bring the "
-                "checkpoint back, or begin anew with --reset"
+                f"query {self.query!r}: Spark's offset log {path} cannot be read ({error}): start the "
+                "platform again, which mends the checkpoint"
             ) from None
 
 

@@ -17,3 +17,11 @@ class RefusedError(QueryError):
     """The driver must not run here, and a new start does not help: another one does, or a checkpoint is not
     whole.
     """
+
+
+class TornError(RefusedError):
+    """A checkpoint that lacks something; where: the file, and what is wrong with it."""
+
+    def __init__(self, sentence: str, where: str) -> None:
+        super().__init__(sentence)
+        self.where = where

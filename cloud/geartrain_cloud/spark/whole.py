@@ -10,12 +10,14 @@ refusal is one sentence that names the file and the ways out. Nothing is changed
 from __future__ import annotations
 
 import json
+import struct
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from geartrain.adapters.files import write_private
 from geartrain_cloud.spark.checkpoint import WAYS_OUT, Checkpoint
-from geartrain_cloud.spark.errors import RefusedError
+from geartrain_cloud.spark.errors import RefusedError, TornError
 
 TORN_FILE = "torn.json"
 """In the folder of a checkpoint whose state Spark could not load."""
@@ -68,9 +70,47 @@ def _reason_in(checkpoint: Checkpoint) -> str:
         return str(torn(checkpoint, path, "Spark could not load its state"))
 
 
-def torn(checkpoint: Checkpoint, path: Path, why: str) -> RefusedError:
+def torn(checkpoint: Checkpoint, path: Path, why: str) -> TornError:
     """The refusal of a checkpoint that lacks something."""
-    return RefusedError(f"query {checkpoint.query!r}: its checkpoint is not whole, {path}: {why}; {WAYS_OUT}")
+    where = f"{path}: {why}"
+    return TornError(f"query {checkpoint.query!r}: its checkpoint is not whole, {where}; {WAYS_OUT}", where)
+
+
+def whole_batches(checkpoint: Checkpoint) -> Iterator[int]:
+    """The micro-batches from which Spark can go on, the newest first: those whose offsets, commit and state
+    are whole.
+    """
+    root = checkpoint.location
+    offsets = set(numbers(root / "offsets"))
+    for batch_id in reversed(numbers(root / "commits")):
+        path = root / "offsets" / str(batch_id)
+        try:
+            if batch_id not in offsets:
+                continue
+            _check_lines(checkpoint, path, 3)
+            _check_lines(checkpoint, root / "commits" / str(batch_id), 2)
+            _check_state(checkpoint, root / "state", batch_id + 1, _parts(path))
+        except TornError:
+            continue
+        yield batch_id
+
+
+def are_lines_whole(checkpoint: Checkpoint, batch_id: int) -> bool:
+    """Whether the offsets of a micro-batch can be read."""
+    try:
+        _check_lines(checkpoint, checkpoint.location / "offsets" / str(batch_id), 3)
+    except TornError:
+        return False
+    return True
+
+
+def is_metadata_whole(checkpoint: Checkpoint) -> bool:
+    """Whether the query's id can be read."""
+    try:
+        _check_metadata(checkpoint, checkpoint.location / "metadata")
+    except TornError:
+        return False
+    return True
 
 
 def numbers(folder: Path) -> list[int]:
@@ -116,6 +156,11 @@ def _check_state(checkpoint: Checkpoint, state: Path, version: int, parts: int) 
     if not operators:
         raise torn(checkpoint, state, "it holds nothing")
     for operator in operators:
+        for path in (
+            one for name in ("_metadata", "_stateSchema") for one in (state / str(operator) / name).rglob("*")
+        ):
+            if path.is_file() and not path.stat().st_size:
+                raise torn(checkpoint, path, "it is empty")
         for part in range(parts):
             folder = state / str(operator) / str(part)
             if not folder.is_dir():
@@ -138,8 +183,34 @@ def _check_store(checkpoint: Checkpoint, folder: Path, version: int) -> None:
             return
         if not changes.is_file():
             raise torn(checkpoint, changes, "it is missing")
-        if not changes.stat().st_size:
-            raise torn(checkpoint, changes, "it is empty")
+        _check_changes(checkpoint, changes)
+
+
+_BLOCK, _LENGTH = b"LZ4Block", 21
+"""How a block of changes begins, and how long what stands before its bytes is: after the mark its kind, one
+byte, then packed length, plain length and checksum, each four bytes, little-endian.
+"""
+_LENGTHS = struct.Struct("<II")
+
+
+def _check_changes(checkpoint: Checkpoint, path: Path) -> None:
+    """A file of changes: blocks, of which the last is empty. Other packings are for Spark to check."""
+    size = path.stat().st_size
+    if not size:
+        raise torn(checkpoint, path, "it is empty")
+    with path.open("rb") as changes:
+        at, packed = 0, -1
+        while at < size:
+            changes.seek(at)
+            head = changes.read(_LENGTH)
+            if at == 0 and head[: len(_BLOCK)] != _BLOCK and any(head):
+                return
+            if len(head) < _LENGTH or not head.startswith(_BLOCK):
+                raise torn(checkpoint, path, f"it is spoiled at byte {at:,}")
+            packed, _ = _LENGTHS.unpack_from(head, len(_BLOCK) + 1)
+            at += _LENGTH + packed
+    if packed != 0 or at != size:
+        raise torn(checkpoint, path, f"it ends at byte {size:,}, amid a block")
 
 
 def _check_image(checkpoint: Checkpoint, path: Path) -> None:
