@@ -16,10 +16,8 @@ from geartrain.records.event_time import END_OF_TIME
 from geartrain.records.letters import Letter
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.sqlite import SqliteTables
-from geartrain_cloud.spark.breaker import LETTERS_MIN, resume
 from geartrain_cloud.spark.checkpoint import remove_checkpoint
-from geartrain_cloud.spark.compile import KEYED, STATELESS, compile_queries
-from geartrain_cloud.spark.errors import BreakerError, QueryError
+from geartrain_cloud.spark.compile import KEYED, compile_queries
 from geartrain_cloud.spark.status import query_clock
 from tests.spark.cloud import Cloud
 from tests.spark.flows import Reading, expected_sums, sensors
@@ -72,78 +70,4 @@ def test_tables_equal_plain_python_through_a_stop_a_lost_commit_and_a_lost_check
     remove_checkpoint(cloud.checkpoints() / KEYED)
     with pytest.raises(TableError, match="its checkpoint is not there: bring the checkpoint back"):
         cloud.run([KEYED])
-    cloud.writer.close()
-
-
-def test_rows_of_a_shard_run_in_the_order_of_the_log_however_spark_deals_them(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    before = str(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch"))
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
-    try:
-        cloud = Cloud(spark, tmp_path, rows_max=100_000)
-        records = sensors(2, 40_000)
-        cloud.writer.append("readings", records, rows_per_entry=5_000, clock=END_OF_TIME)
-        cloud.writer.end()
-        cloud.run([KEYED])
-    finally:
-        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)
-    sums = expected_sums([record[0] for record in records])
-    assert cloud.table("each_sum") == [{"sensor": s.sensor, "count": s.count, "total": s.total} for s in sums]
-    cloud.writer.close()
-
-
-def test_damaged_or_missing_segment_stops_the_query_until_it_is_brought_back(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """What comes after it is never read in its place, at the first try or a later one."""
-    cloud = Cloud(spark, tmp_path, rows_max=100)
-    records = sensors(3, 500)
-    cloud.writer.append("readings", records[:200], rows_per_entry=100)
-    name = cloud.writer.append("readings", records[200:300], rows_per_entry=100)
-    cloud.writer.append("readings", records[300:], rows_per_entry=100)
-    segment = cloud.log_folder / name
-    content = segment.read_bytes()
-    segment.unlink()
-    with pytest.raises(QueryError, match=rf"sums/0, channel readings, positions 3 to 3 \({name}\)"):
-        cloud.run([STATELESS])
-    segment.write_bytes(content[: len(content) // 2])
-    with pytest.raises(QueryError, match=r"positions 3 to 3 \(segments/readings-2"):
-        cloud.run([STATELESS])
-    values = [record[0].value for record in records]
-    assert [row["value"] for row in cloud.table("kept")] == [value for value in values[:200] if value > 0]
-    segment.write_bytes(content)
-    cloud.run([STATELESS])
-    assert [row["value"] for row in cloud.table("kept")] == [value for value in values if value > 0]
-    cloud.writer.close()
-
-
-def test_too_many_dead_letters_stop_the_query_until_it_is_told_to_go_on(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    cloud = Cloud(spark, tmp_path, rows_max=2_000, letters_percent=1.0)
-    records = sensors(4, 12_000)
-    cloud.writer.append("readings", records, rows_per_entry=100, clock=END_OF_TIME)
-    cloud.writer.end()
-    with pytest.raises(
-        BreakerError, match=r"'keyed' stopped: \d+ dead letters of [0-9,]+ records.*step 'a"
-    ) as said:
-        cloud.run([KEYED])
-    letters = len(cloud.table("dead_letters"))
-    assert LETTERS_MIN <= letters < sum(r[0].value in {0.0, 13.0} for r in records)
-    with pytest.raises(BreakerError) as again:
-        cloud.run([KEYED])
-    assert str(again.value) == str(said.value)
-    assert len(cloud.table("dead_letters")) == letters
-
-    for _ in range(10):
-        assert resume(cloud.checkpoints()) == [KEYED]
-        try:
-            cloud.run([KEYED])
-            break
-        except BreakerError:
-            assert len(cloud.table("dead_letters")) >= letters + LETTERS_MIN
-            letters = len(cloud.table("dead_letters"))
-    sums = expected_sums([record[0] for record in records])
-    assert cloud.table("each_sum") == [{"sensor": s.sensor, "count": s.count, "total": s.total} for s in sums]
     cloud.writer.close()

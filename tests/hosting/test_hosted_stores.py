@@ -1,4 +1,4 @@
-"""Flows that write to PostgreSQL and to Parquet on real Spark: each record once, as plain Python gives them,
+"""Flows that write to PostgreSQL and to Parquet on the host: each record once, as plain Python gives them,
 through a stop in mid-run, a commit that was lost, and a new start.
 """
 
@@ -15,9 +15,8 @@ from geartrain import Flow, Table
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.sinks import ParquetTable, PostgresTable
 from geartrain.testing import TestingSource
-from geartrain_cloud.spark.compile import KEYED, STATELESS
+from tests.hosting.hosted_run import HostedRun
 from tests.postgres_server import Postgres
-from tests.spark.cloud import Cloud
 from tests.spark.flows import Adding, Reading, Sum, expected_sums, positive, sensors
 
 
@@ -44,32 +43,32 @@ def parquet(folder: Path, fields: tuple[str, ...]) -> list[tuple[Any, ...]]:
 
 def test_every_record_is_in_every_store_once(spark: SparkSession, tmp_path: Path, postgres: Postgres) -> None:
     dsn = postgres.database("stored")
-    cloud = Cloud(spark, tmp_path, rows_max=300, flow=stored_flow(dsn))
+    run = HostedRun(spark, tmp_path, stored_flow(dsn).graph(), rows_max=300)
     records = sensors(11, 1_200)
-    cloud.writer.append("readings", records[:700], rows_per_entry=50)
-    cloud.run(batches=1)  # and stopped at once, whatever it was doing
-    cloud.run()
-    cloud.lose_the_last_commit()
-    again = cloud.run(again=True)
-    assert {name: one.writer.repeated for name, one in again.items()} == {STATELESS: 1, KEYED: 1}
-    cloud.writer.append("readings", records[700:], rows_per_entry=50, clock=END_OF_TIME)
-    cloud.writer.end()
-    cloud.run()
-    cloud.writer.close()
+    run.log.append("readings", records[:700], rows_per_entry=50)
+    run.run(batches=1)  # and stopped at once, whatever it was doing
+    run.run()
+    run.lose_the_last_commit()
+    before = run.repeated
+    run.log.append("readings", records[700:], rows_per_entry=50, clock=END_OF_TIME)
+    run.run()
+    run.log.close()
+    assert run.repeated == before + 1
 
     readings = [record[0] for record in records]
     kept = [reading for reading in readings if reading.value > 0]
     sums = expected_sums(readings)
     last = {each.sensor: each for each in sums}
-    assert parquet(tmp_path / "kept.parquet", ("sensor", "value")) == [(r.sensor, r.value) for r in kept]
-    assert parquet(tmp_path / "sums.parquet", ("sensor", "count", "total")) == list(map(columns, sums))
+    folder = run.tables.parent
+    assert parquet(folder / "kept.parquet", ("sensor", "value")) == [(r.sensor, r.value) for r in kept]
+    assert parquet(folder / "sums.parquet", ("sensor", "count", "total")) == list(map(columns, sums))
     with psycopg.connect(dsn) as db:
         order = b"_event_time, _origin_name, _origin_number, _origin_path"
         each = db.execute(b"SELECT sensor, count, total FROM each_sum ORDER BY " + order).fetchall()
         held = db.execute("SELECT sensor, count, total FROM last_sum ORDER BY sensor").fetchall()
     assert each == list(map(columns, sums))
     assert held == [columns(last[sensor]) for sensor in sorted(last)]
-    assert [tuple(row.values()) for row in cloud.table("own")] == list(map(columns, sums))
+    assert [each for _, _, each in run.records("own")] == sums
 
 
 def columns(each: Sum) -> tuple[str, int, float]:
