@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from geartrain.records.event_time import END_OF_TIME
@@ -51,6 +52,7 @@ def test_rows_of_a_slot_run_in_the_order_of_the_log_however_spark_deals_them(
     assert_exact(run, records)
 
 
+@pytest.mark.proof
 def test_a_missing_or_damaged_segment_puts_the_flow_out_until_it_is_brought_back(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -76,6 +78,7 @@ def test_a_missing_or_damaged_segment_puts_the_flow_out_until_it_is_brought_back
     assert_exact(run, records)
 
 
+@pytest.mark.proof
 def test_too_many_dead_letters_put_the_flow_out_until_it_is_told_to_go_on(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pyarrow.dataset as ds
+import pytest
 from pyspark.sql import SparkSession
 
 from geartrain import Flow, Table
@@ -41,6 +42,7 @@ def parquet(folder: Path, fields: tuple[str, ...]) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in fields) for row in rows]
 
 
+@pytest.mark.proof
 def test_every_record_is_in_every_store_once(spark: SparkSession, tmp_path: Path, postgres: Postgres) -> None:
     dsn = postgres.database("stored")
     run = HostedRun(spark, tmp_path, stored_flow(dsn).graph(), rows_max=300)

@@ -1,6 +1,6 @@
 """Both queries on Spark, stopped in mid-run, and what is relied on of Spark itself.
 
-tests/spark/test_queries.py proves the rest of a checkpoint's life.
+tests/spark/test_queries.py proves what follows where a checkpoint is lost.
 """
 
 from __future__ import annotations
