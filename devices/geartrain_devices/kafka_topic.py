@@ -205,6 +205,12 @@ class _Taken(msgspec.Struct):
     rejects: list[Reject] = []
 
 
+def _time_of(message: Message) -> int:
+    """When a message was written, as Kafka has it, or else now, microseconds since 1970 UTC."""
+    kind, time_ms = message.timestamp()
+    return time_ms * 1_000 if kind else now_us()
+
+
 class _KafkaSplit:
     """One partition as the agent reads it."""
 
@@ -229,7 +235,8 @@ class _KafkaSplit:
         if position != self._at:
             self._seek(position)
         taken, now_s = _Taken(), self._clock.monotonic_s()
-        for message in self._partition.take(limit):
+        messages = self._partition.take(limit)
+        for message in () if self._take_all(taken, messages) else messages:
             error = message.error()
             if error is None:
                 self._take(taken, message)
@@ -281,11 +288,27 @@ class _KafkaSplit:
             code, problem = refusal_of(error)
             taken.rejects.append(Reject(offset, f"{self.label}: {problem}", raw, code=code))
             return
-        kind, time_ms = message.timestamp()
-        of_kafka = now_us() if not kind else time_ms * 1_000
         taken.values.append(value)
-        taken.times.append(of_kafka if time_us is None else time_us)
+        taken.times.append(_time_of(message) if time_us is None else time_us)
         taken.numbers.append(offset)
+
+    def _take_all(self, taken: _Taken, messages: Sequence[Message]) -> bool:
+        """Take messages at once, where each is a plain record behind those before; whether they are."""
+        if self._is_gone or any(one.error() is not None or one.value() is None for one in messages):
+            return False
+        offsets = [one.offset() or 0 for one in messages]
+        if not offsets or offsets[0] < self._at:
+            return False
+        found = self._fields.read_all([one.value() or b"" for one in messages])
+        if found is None:
+            return False
+        times, taken.values = found
+        taken.times = [
+            _time_of(message) if time_us is None else time_us
+            for message, time_us in zip(messages, times, strict=True)
+        ]
+        taken.numbers, self._at, self.is_behind = offsets, offsets[-1] + 1, True
+        return True
 
     def _tell_gone(self, taken: _Taken, first: int) -> None:
         """The offset that was asked for is not there, and this is the first that is."""

@@ -322,6 +322,10 @@ class _QuerySplit:
         return self._batch(position, found[:limit])
 
     def _batch(self, position: int, rows: Sequence[_Row]) -> Batch:
+        after = rows[-1].number + 1 if rows else position
+        if (found := self._fields.read_all([row.raw for row in rows])) is not None:
+            all_times = [now_us() if time_us is None else time_us for time_us in found[0]]
+            return Batch(found[1], all_times, [row.number for row in rows], after)
         values: list[Any] = []
         times: list[int] = []
         numbers: list[int] = []
@@ -336,7 +340,7 @@ class _QuerySplit:
             values.append(value)
             times.append(now_us() if time_us is None else time_us)
             numbers.append(row.number)
-        return Batch(values, times, numbers, rows[-1].number + 1 if rows else position, rejects)
+        return Batch(values, times, numbers, after, rejects)
 
     async def close(self) -> None:
         """Leave the database."""

@@ -1,4 +1,4 @@
-"""D: a rule of two fields, `temperature > 50`, on JSON payloads as an MQTT client hands them over, to a file.
+"""D: a rule of two fields, `temperature > 50`, on JSON payloads as a client hands them over, to a file.
 
 Every contender begins with the payload's bytes and ends with a line of JSON in a file: the client itself and
 the broker cost all of them the same. The agent keeps its input in its spool's transaction and the file in
@@ -72,13 +72,15 @@ def by_hand(rows: Sequence[bytes], path: Path) -> None:
 
 
 def _taken(rows: Sequence[bytes]) -> tuple[list[int], list[Any]]:
-    read = _FIELDS.read
-    found = [read(row) for row in rows]
-    return [time or 0 for time, _ in found], [reading for _, reading in found]
+    found = _FIELDS.read_all(rows)
+    if found is None:  # of no rows
+        return [], []
+    times, found_readings = found
+    return [time or 0 for time in times], found_readings
 
 
 _FIELDS = JsonFields("bench", Reading, "time", ValueOptions(time_unit="us"), {})
-"""As the MQTT source reads a payload, the paths of its fields, its time and its checks among it."""
+"""As sources read documents that come by the batch, with the checks of their fields and times."""
 
 
 def plan_of(rows: Sequence[bytes]) -> Plan:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from geartrain_cloud.sinks.tables import json_bytes, rows
 from geartrain_examples.demo import Setup
 from geartrain_examples.traffic.demo import DEMO, SAMPLE_FILES, TrafficOptions
 from tests.demo.traffic_reference import TABLES, expected, read
+from tests.devices.prices import replay
 from tests.reference.rows import Answer
 from tests.reference.two_tiers import World, run_cut
 
@@ -55,13 +55,11 @@ def _read(graph: Graph, device: str) -> dict[str, dict[str, list[Any]]]:
     for step in graph.sources():
         assert isinstance(step.operator, SourceOperator)
         for split in step.operator.source.open(device, step.id, step.out):
-            poll = asyncio.run(split.read(0, 1_000_000))
-            assert poll.ended
-            items = list[Any](zip(poll.times, poll.values, strict=True))
-            for reject in sorted(poll.rejects, key=lambda one: one.number):
+            given = replay(split, limit=1_000_000)
+            items = list[Any](zip(given.times, given.values, strict=True))
+            for reject in sorted(given.rejects, key=lambda one: one.number):
                 items.insert(reject.number, reject)
             found.setdefault(step.id, {})[split.name] = items
-            asyncio.run(split.close())
     return found
 
 
