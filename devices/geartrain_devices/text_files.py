@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,10 +53,16 @@ def open_text(path: str, encoding: str = "", size_bytes: int | None = None) -> I
         Its lines.
 
     Raises:
-        SourceError: for a file that cannot be opened or, within the block, read; and for one whose beginning
-            shows that it is no text.
+        SourceError: for a file that cannot be opened or, within the block, read; for a pipe or a device; and
+            for one whose beginning shows that it is no text.
     """
     try:
+        mode = Path(path).stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise SourceError(
+                f"file {path} is a pipe or a device, and a file is read more than once: write what comes "
+                "from there to a file first, and name that"
+            )
         # A folder or a missing file fails here, with the name that the user gave.
         opened = gzip.open(path, "rb") if path.endswith(".gz") else Path(path).open("rb")  # noqa: SIM115
     except (OSError, ValueError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -229,4 +230,11 @@ def test_a_name_in_gz_that_is_no_gzip_file_is_named(tmp_path: Path) -> None:
         pytest.raises(SourceError, match=r"rows\.csv\.gz cannot be read: it is not compressed"),
         open_text(str(path)),
     ):
+        raise AssertionError("it was opened")
+
+
+def test_a_pipe_is_refused_before_anybody_waits_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    os.mkfifo(path)
+    with pytest.raises(SourceError, match=r"rows\.csv is a pipe or a device"), open_text(str(path)):
         raise AssertionError("it was opened")
