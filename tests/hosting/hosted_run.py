@@ -82,7 +82,7 @@ class HostedRun:
         self._stages = max(SHARED_STAGES, *shuffles.values())
         self.host_folder.flows[INSTANCE] = {
             "flow": "given:flow",
-            "bundle": str(_put_bundle(folder / "bundle", graph)),
+            "bundle": str(put_bundle(folder / "bundle", graph)),
             "cut": cut if isinstance(cut, str) else list(cut),
             "cuts": [",".join(steps) for steps in cuts],
             "tables": str(self.tables),
@@ -218,7 +218,7 @@ def _without_keys(graph: Graph) -> Graph:
     return replace(graph, steps=tuple(steps))
 
 
-def _put_bundle(folder: Path, graph: Graph) -> Path:
+def put_bundle(folder: Path, graph: Graph) -> Path:
     """A bundle whose module is the flow; it imports the modules of its steps from where the tests do."""
     package = folder / "given"
     package.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Faults of Spark: its driver, workers, executors, checkpoint, stores and log; `tests/spark/faults` has them.
+"""Faults of Spark: its host, workers, executors, checkpoint, stores and log; `tests/spark/faults` has them.
 
 Each is played in a process of its own, which starts Spark, and tells what became of each row of its tables.
 """
@@ -18,14 +18,14 @@ from tests.process.registry import Play, scenario
 from tests.process.world import ScenarioError, World
 
 STORIES = (
-    "driver killed, before the offset log",
-    "driver killed, after the offset log",
-    "driver killed, in the sink",
-    "driver killed, after the sink",
-    "driver killed, between",
+    "host killed, before the offset log",
+    "host killed, after the offset log",
+    "host killed, in the sink",
+    "host killed, after the sink",
+    "host killed, between",
     "Python workers killed",
     "executors of a cluster killed",
-    "two drivers on one state folder",
+    "two hosts on one state folder",
     "checkpoint lost",
     "checkpoint torn",
     "segment of the log missing",
@@ -65,7 +65,7 @@ def _play(story: str) -> Play:
 
 
 async def _end(program: asyncio.subprocess.Process) -> None:
-    """It ends the drivers that it started, which are in groups of their own; then what is left of its own."""
+    """It ends the hosts that it started, which are in groups of their own; then what is left of its own."""
     with suppress(ProcessLookupError, TimeoutError):
         program.terminate()
         async with asyncio.timeout(_END_S):

@@ -28,6 +28,7 @@ QUIET_MS = 3
 SENSORS = 40
 RUN_ROWS = 20
 LEFT, RIGHT = "left", "right"
+INSTANCE = "held.1"
 
 Row = tuple[Reading, int, str, int]
 
@@ -101,13 +102,10 @@ def held_flow(gate: Gate | None = None) -> Flow:
     return flow
 
 
-flow = held_flow()
-
-
 def held_writer(folder: Path) -> LogWriter:
     """The log of `held_flow` in `folder`."""
     kinds = {LEFT: Reading, RIGHT: Reading, "_dead_letters": Letter, "_late": Letter}
-    return LogWriter(folder, "held", kinds)
+    return LogWriter(folder, INSTANCE, kinds)
 
 
 class HeldLog:

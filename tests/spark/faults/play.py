@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 from geartrain_cloud.sinks.tables import rows
 from geartrain_cloud.spark.session import open_session
 from tests.postgres_server import running_postgres
-from tests.spark.faults.drivers import Drivers
 from tests.spark.faults.flows import HeldLog, Row, columns, expected, held_writer
+from tests.spark.faults.hosts import Hosts
 from tests.spark.faults.kill_points import POINTS
 from tests.spark.faults.stores import Stores, each_store_fails, server_restarts
 from tests.spark.faults.stories import (
@@ -45,25 +45,24 @@ def _held(tables: Path, records: Sequence[Row]) -> tuple[Counter[Any], Sequence[
     return Counter(expected(records)), columns(rows(tables, "each_sum", canonical=True))
 
 
-def _with_drivers(story: Callable[[Drivers, HeldLog], float], folder: Path) -> Told:
-    drivers, log = Drivers(folder), HeldLog(held_writer(folder / "log"))
+def _with_hosts(story: Callable[[Hosts, HeldLog], float], folder: Path) -> Told:
+    hosts = Hosts(folder)
+    log = HeldLog(held_writer(hosts.wanted.log))
     try:
-        taken_s = story(drivers, log)
+        taken_s = story(hosts, log)
     finally:
-        drivers.close()
-    return [taken_s], *_held(drivers.tables, log.records)
+        hosts.close()
+    return [taken_s], *_held(hosts.tables, log.records)
 
 
-def _after_a_kill(
-    story: Callable[[Drivers, HeldLog], float], point: str, drivers: Drivers, log: HeldLog
-) -> float:
-    killed_at(drivers, log, point)
-    return story(drivers, log)
+def _after_a_kill(story: Callable[[Hosts, HeldLog], float], point: str, hosts: Hosts, log: HeldLog) -> float:
+    killed_at(hosts, log, point)
+    return story(hosts, log)
 
 
 def _with_executors(folder: Path) -> Told:
-    taken_s, drivers, log = executors_killed(folder)
-    return taken_s, *_held(drivers.tables, log.records)
+    taken_s, hosts, log = executors_killed(folder)
+    return taken_s, *_held(hosts.tables, log.records)
 
 
 def _with_session(story: Callable[[SparkSession, Path], Told], folder: Path) -> Told:
@@ -90,15 +89,15 @@ def _stores(story: Callable[[Stores], list[float]], session: SparkSession, folde
 
 STORIES: dict[str, Callable[[Path], Told]] = {
     **{
-        f"driver killed, {point}": partial(_with_drivers, partial(_after_a_kill, ended, point))
+        f"host killed, {point}": partial(_with_hosts, partial(_after_a_kill, ended, point))
         for point in POINTS
     },
     "Python workers killed": partial(_with_session, _workers),
     "executors of a cluster killed": _with_executors,
-    "two drivers on one state folder": partial(_with_drivers, second_refused),
-    "checkpoint lost": partial(_with_drivers, partial(_after_a_kill, lost_and_made_again, "in the sink")),
-    "checkpoint torn": partial(_with_drivers, partial(_after_a_kill, torn_and_made_again, "after the sink")),
-    "segment of the log missing": partial(_with_drivers, partial(_after_a_kill, segment_missing, "between")),
+    "two hosts on one state folder": partial(_with_hosts, second_refused),
+    "checkpoint lost": partial(_with_hosts, partial(_after_a_kill, lost_and_made_again, "in the sink")),
+    "checkpoint torn": partial(_with_hosts, partial(_after_a_kill, torn_and_made_again, "after the sink")),
+    "segment of the log missing": partial(_with_hosts, partial(_after_a_kill, segment_missing, "between")),
     "stores that fail before, within and after": partial(_with_session, partial(_stores, each_store_fails)),
     "PostgreSQL restarted in a transaction": partial(_with_session, partial(_stores, server_restarts)),
 }

@@ -1,4 +1,4 @@
-"""Faults of Spark's processes and files, each brought about on drivers that are processes of their own.
+"""Faults of Spark's processes and files, each brought about on hosts that are processes of their own.
 
 Each story returns when the tables hold each row once, as plain Python gives them, and says how long it took
 from a fault's end until the tables had something again.
@@ -12,120 +12,116 @@ import signal
 import time
 from pathlib import Path
 
-from geartrain_cloud.spark.driver import EXIT_FAILED, EXIT_REFUSED
+from geartrain_cloud.hosting.main import EXIT_REFUSED
 from tests.spark.faults.cluster import WORKERS, Cluster
-from tests.spark.faults.drivers import Drivers
-from tests.spark.faults.flows import HeldLog, assert_tables, held_writer
+from tests.spark.faults.flows import INSTANCE, HeldLog, assert_tables, held_writer
+from tests.spark.faults.hosts import Hosts
 from tests.spark.faults.kill_points import POINT
 
 KILLED_ENTRY = "tests.spark.faults.kill_points"
 
-EXECUTORS = """
+CLUSTER = """
 [spark]
+master = "{master}"
+
+[spark.settings]
 "spark.executor.memory" = "512m"
 "spark.executor.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 "spark.sql.shuffle.partitions" = "2"
 """
 
 
-def is_at(point: str, drivers: Drivers) -> bool:
-    """Whether the files of Spark and the tables are as they must be where a driver was killed at `point`."""
-    offsets, commits, held = drivers.newest("offsets"), drivers.newest("commits"), drivers.held()[0]
+def is_at(point: str, hosts: Hosts) -> bool:
+    """Whether the files of Spark and the tables are as they must be where a host was killed at `point`."""
+    offsets, commits, held = hosts.newest("offsets"), hosts.newest("commits"), hosts.held()[0]
+    committed = hosts.counted(commits)
     return {
-        "before the offset log": offsets == commits == held,
-        "after the offset log": offsets == commits + 1 == held + 1,
-        "in the sink": offsets == commits + 1 == held + 1,
-        "after the sink": offsets == commits + 1 == held,
-        "between": offsets == commits == held,
+        "before the offset log": offsets == commits and held == committed,
+        "after the offset log": offsets == commits + 1 and held == committed,
+        "in the sink": offsets == commits + 1 and held == committed,
+        "after the sink": offsets == commits + 1 and held == committed + 1,
+        "between": offsets == commits and held == committed,
     }[point]
 
 
-def killed_at(drivers: Drivers, log: HeldLog, point: str) -> float:
+def killed_at(hosts: Hosts, log: HeldLog, point: str) -> float:
     """A life that reads more of the log and is killed at `point`, with records held and timers set; seconds
     from its start until its first micro-batch.
     """
     log.append(240)
-    before = drivers.held()[0]
-    drivers.start(entry=KILLED_ENTRY, **{POINT: point})
-    taken_s = drivers.first_batch_s(before)
-    assert drivers.end() == -9, drivers.said()
-    assert is_at(point, drivers), (point, drivers.newest("offsets"), drivers.newest("commits"))
-    _, _, log_rows = drivers.held()
-    sums = drivers.count("each_sum WHERE count > 0")
+    before = hosts.held()[0]
+    hosts.start(entry=KILLED_ENTRY, **{POINT: point})
+    taken_s = hosts.first_batch_s(before)
+    assert hosts.end() == -9, hosts.said()
+    assert is_at(point, hosts), (point, hosts.newest("offsets"), hosts.newest("commits"), hosts.held())
+    _, log_rows = hosts.held()
+    sums = hosts.count("each_sum WHERE count > 0")
     assert 0 < sums < log_rows  # some are held, with their timers
     print(f"killed {point}: {log_rows} rows read, {log_rows - sums} held")
     return taken_s
 
 
-def ended(drivers: Drivers, log: HeldLog, *options: str) -> float:
-    """The last life, which ends by itself; seconds from its start until its first micro-batch."""
+def ended(hosts: Hosts, log: HeldLog) -> float:
+    """The last life, which comes to the log's end; seconds from its start until its first micro-batch."""
     log.append(60)
     log.end()
-    before = drivers.held()[0]
-    drivers.start(*options)
-    taken_s = drivers.first_batch_s(before)
-    assert drivers.end() == 0, drivers.said()
-    assert_tables(drivers.tables, log.records)
+    before = hosts.held()[0]
+    hosts.start()
+    taken_s = hosts.first_batch_s(before)
+    hosts.stop()
+    assert_tables(hosts.tables, log.records)
     return taken_s
 
 
-def refused(drivers: Drivers, *words: str, code: int = EXIT_REFUSED) -> None:
-    """A life that ends with `code` and one sentence, in which these words are."""
-    drivers.start()
-    assert drivers.end() == code, drivers.said()
-    said = [line for line in drivers.said().splitlines() if line.startswith("driver: ")]
-    assert len(said) == 1, said
-    for one in words:
-        assert one in said[0], said[0]
+def lost_and_made_again(hosts: Hosts, log: HeldLog) -> float:
+    """All of Spark's files are lost: the next life makes the state again from the log."""
+    shutil.rmtree(hosts.checkpoint)
+    return ended(hosts, log)
 
 
-def lost_and_made_again(drivers: Drivers, log: HeldLog) -> float:
-    """The checkpoint of a run is lost: the next life is refused, and one with --restore makes it again."""
-    shutil.rmtree(drivers.checkpoint)
-    missing = f"query 'keyed': its checkpoint {drivers.checkpoint} is missing"
-    refused(drivers, missing, "make it again from the log with --restore")
-    return ended(drivers, log, "--restore")
-
-
-def torn_and_made_again(drivers: Drivers, log: HeldLog) -> float:
+def torn_and_made_again(hosts: Hosts, log: HeldLog) -> float:
     """The newest of Spark's offsets is empty, as a loss of power leaves it."""
-    path = drivers.checkpoint / "spark" / "offsets" / str(drivers.newest("offsets"))
+    path = hosts.checkpoint / "offsets" / str(hosts.newest("offsets"))
     path.write_bytes(b"")
-    refused(drivers, f"its checkpoint is not whole, {path}: it is empty")
-    return ended(drivers, log, "--restore")
+    return ended(hosts, log)
 
 
-def segment_missing(drivers: Drivers, log: HeldLog) -> float:
-    """One that was not read yet: its positions are named at every start, until it is brought back."""
-    before = set((drivers.folder / "log").rglob("*.arrow"))
+def segment_missing(hosts: Hosts, log: HeldLog) -> float:
+    """One that was not read yet: it is named, the tables stand still, and all goes on when it is back."""
+    before = set(hosts.wanted.log.rglob("*.arrow"))
     log.append(240)
-    segment = max(set((drivers.folder / "log").rglob("*.arrow")) - before)
-    aside = segment.rename(drivers.folder / segment.name)
-    refused(drivers, segment.name, "position", code=EXIT_FAILED)
-    refused(drivers, segment.name, "position", code=EXIT_FAILED)
+    segment = max(set(hosts.wanted.log.rglob("*.arrow")) - before)
+    aside = segment.rename(hosts.folder / segment.name)
+    process = hosts.start()
+    hosts.wait(lambda: segment.name in hosts.wanted.status(INSTANCE).get("why", ""))
+    process.terminate()
+    assert hosts.end() == 0, hosts.said()
     aside.rename(segment)
-    return ended(drivers, log)
+    return ended(hosts, log)
 
 
-def second_refused(drivers: Drivers, log: HeldLog) -> float:
-    """Two drivers on one state folder: the second ends, the first goes on."""
+def second_refused(hosts: Hosts, log: HeldLog) -> float:
+    """Two hosts on one state folder: the second ends, the first goes on."""
     log.append(240)
-    first = drivers.start()
-    drivers.wait(lambda: drivers.held()[0] >= 0)
-    refused(drivers, f"another driver (process {first.pid}) runs on")
-    began_s, before = time.monotonic(), drivers.held()[0]
+    first = hosts.start()
+    hosts.wait(lambda: hosts.held()[0] >= 0)
+    hosts.start()
+    assert hosts.end() == EXIT_REFUSED, hosts.said()
+    said = [line for line in hosts.said().splitlines() if line.startswith("gear-spark: ")]
+    assert len(said) == 1, said
+    assert f"(process {first.pid}) runs on" in said[0]
+    hosts.started.append(hosts.started.pop(0))
+    began_s, before = time.monotonic(), hosts.held()[0]
     log.append(60)
     log.end()
-    while drivers.held()[0] <= before and first.poll() is None:
-        time.sleep(0.02)
+    hosts.wait(lambda: hosts.held()[0] > before)
     taken_s = time.monotonic() - began_s
-    drivers.started.append(drivers.started.pop(0))
-    assert drivers.end() == 0
-    assert_tables(drivers.tables, log.records)
+    hosts.stop()
+    assert_tables(hosts.tables, log.records)
     return taken_s
 
 
-def executors_killed(folder: Path) -> tuple[list[float], Drivers, HeldLog]:
+def executors_killed(folder: Path) -> tuple[list[float], Hosts, HeldLog]:
     """One after the other, each in the middle of a micro-batch, on a cluster of two workers; the seconds from
     each kill until a micro-batch was written.
     """
@@ -133,28 +129,28 @@ def executors_killed(folder: Path) -> tuple[list[float], Drivers, HeldLog]:
     cluster = Cluster(folder / "cluster")
     cluster.start()
     try:
-        drivers = Drivers(folder, more=f'master = "{cluster.master}"\n{EXECUTORS}')
-        log = HeldLog(held_writer(folder / "log"))
+        hosts = Hosts(folder, settings=CLUSTER.format(master=cluster.master))
+        log = HeldLog(held_writer(hosts.wanted.log))
         log.append(600)
-        drivers.start(SPARK_LOCAL_IP="127.0.0.1")
+        hosts.start(SPARK_LOCAL_IP="127.0.0.1")
         try:
-            taken_s = [_executor_killed(drivers, cluster, number) for number in range(WORKERS)]
+            taken_s = [_executor_killed(hosts, cluster, number) for number in range(WORKERS)]
             log.append(60)
             log.end()
-            assert drivers.end() == 0, drivers.said()
+            hosts.stop()
         finally:
-            drivers.close()
+            hosts.close()
     finally:
         cluster.close()
-    assert_tables(drivers.tables, log.records)
-    return taken_s, drivers, log
+    assert_tables(hosts.tables, log.records)
+    return taken_s, hosts, log
 
 
-def _executor_killed(drivers: Drivers, cluster: Cluster, number: int) -> float:
-    drivers.wait(lambda: drivers.held()[0] >= 2 * number)
-    drivers.wait(lambda: drivers.newest("offsets") > drivers.newest("commits"))
+def _executor_killed(hosts: Hosts, cluster: Cluster, number: int) -> float:
+    hosts.wait(lambda: hosts.held()[0] >= 2 * number)
+    hosts.wait(lambda: hosts.newest("offsets") > hosts.newest("commits"))
     found = cluster.executors()
-    before, began_s = drivers.held()[0], time.monotonic()
+    before, began_s = hosts.held()[0], time.monotonic()
     os.kill(found[number % len(found)], signal.SIGKILL)
-    drivers.wait(lambda: drivers.held()[0] > before)
+    hosts.wait(lambda: hosts.held()[0] > before)
     return time.monotonic() - began_s
