@@ -87,7 +87,7 @@ def torn_and_made_again(hosts: Hosts, log: HeldLog) -> float:
 
 
 def segment_missing(hosts: Hosts, log: HeldLog) -> float:
-    """One that was not read yet: it is named, the tables stand still, and all goes on when it is back."""
+    """One that was not read yet: the flow is put out and the segment named; it comes back with the segment."""
     before = set(hosts.wanted.log.rglob("*.arrow"))
     log.append(240)
     segment = max(set(hosts.wanted.log.rglob("*.arrow")) - before)
@@ -97,6 +97,8 @@ def segment_missing(hosts: Hosts, log: HeldLog) -> float:
     process.terminate()
     assert hosts.end() == 0, hosts.said()
     aside.rename(segment)
+    hosts.wanted.flows[INSTANCE]["attempt"] = 2  # as gear resume has it
+    hosts.wanted.write()
     return ended(hosts, log)
 
 
