@@ -207,4 +207,4 @@ def test_the_log_is_exact_though_ingest_is_killed_as_apps_and_devices_come_and_g
             assert moves[entry.device] in (0, 1)
         if instance != "plain.2":
             assert {device for device, count in moves.items() if count} == wanted
-    assert not platform.ingest.has_trace()
+    assert not platform.ingest.has_trace(), platform.ingest.words()[-4_000:]
