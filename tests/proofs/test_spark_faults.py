@@ -13,10 +13,11 @@ import pytest
 
 from tests.drawing import drawn
 from tests.spark.faults.cluster import WORKERS
+from tests.spark.faults.executors import executors_killed
 from tests.spark.faults.flows import HeldLog, held_writer
 from tests.spark.faults.hosts import Hosts
 from tests.spark.faults.kill_points import POINTS
-from tests.spark.faults.stories import executors_killed, killed_at, lost_and_made_again
+from tests.spark.faults.stories import killed_at, lost_and_made_again
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 

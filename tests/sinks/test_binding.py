@@ -33,7 +33,12 @@ HELD = Mark("c", 4, {"a": 10, "b": 7})
             "the place holds what query 'q' wrote up to micro-batch 4, but its checkpoint",
         ),
         (None, "c", True, "the checkpoint of query 'q' goes on from an earlier run, but the place holds not"),
-        (Mark("other", -1, {}), "c", True, "goes on from an earlier run, .*: bring the file back, or have gear replay"),
+        (
+            Mark("other", -1, {}),
+            "c",
+            True,
+            "goes on from an earlier run, .*: bring the file back, or have gear replay",
+        ),
     ],
 )
 def test_store_and_checkpoint_belong_together_or_are_refused(

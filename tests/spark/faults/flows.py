@@ -28,7 +28,8 @@ QUIET_MS = 3
 SENSORS = 40
 RUN_ROWS = 20
 LEFT, RIGHT = "left", "right"
-INSTANCE = "held.1"
+INSTANCE, DRIVEN = "held.1", "held"
+"""What the log calls the flow: for the host, and for a driver."""
 
 Row = tuple[Reading, int, str, int]
 
@@ -102,10 +103,13 @@ def held_flow(gate: Gate | None = None) -> Flow:
     return flow
 
 
-def held_writer(folder: Path) -> LogWriter:
+flow = held_flow()
+
+
+def held_writer(folder: Path, instance: str = INSTANCE) -> LogWriter:
     """The log of `held_flow` in `folder`."""
     kinds = {LEFT: Reading, RIGHT: Reading, "_dead_letters": Letter, "_late": Letter}
-    return LogWriter(folder, INSTANCE, kinds)
+    return LogWriter(folder, instance, kinds)
 
 
 class HeldLog:

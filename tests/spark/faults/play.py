@@ -20,13 +20,13 @@ from pyspark.sql import SparkSession
 from geartrain_cloud.sinks.tables import rows
 from geartrain_cloud.spark.session import open_session
 from tests.postgres_server import running_postgres
+from tests.spark.faults.executors import executors_killed
 from tests.spark.faults.flows import HeldLog, Row, columns, expected, held_writer
 from tests.spark.faults.hosts import Hosts
 from tests.spark.faults.kill_points import POINTS
 from tests.spark.faults.stores import Stores, each_store_fails, server_restarts
 from tests.spark.faults.stories import (
     ended,
-    executors_killed,
     killed_at,
     lost_and_made_again,
     second_refused,
@@ -61,8 +61,8 @@ def _after_a_kill(story: Callable[[Hosts, HeldLog], float], point: str, hosts: H
 
 
 def _with_executors(folder: Path) -> Told:
-    taken_s, hosts, log = executors_killed(folder)
-    return taken_s, *_held(hosts.tables, log.records)
+    taken_s, drivers, log = executors_killed(folder)
+    return taken_s, *_held(drivers.tables, log.records)
 
 
 def _with_session(story: Callable[[SparkSession, Path], Told], folder: Path) -> Told:

@@ -6,29 +6,15 @@ from a fault's end until the tables had something again.
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import time
-from pathlib import Path
 
 from geartrain_cloud.hosting.main import EXIT_REFUSED
-from tests.spark.faults.cluster import WORKERS, Cluster
-from tests.spark.faults.flows import INSTANCE, HeldLog, assert_tables, held_writer
+from tests.spark.faults.flows import INSTANCE, HeldLog, assert_tables
 from tests.spark.faults.hosts import Hosts
 from tests.spark.faults.kill_points import POINT
 
 KILLED_ENTRY = "tests.spark.faults.kill_points"
-
-CLUSTER = """
-[spark]
-master = "{master}"
-
-[spark.settings]
-"spark.executor.memory" = "512m"
-"spark.executor.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"spark.sql.shuffle.partitions" = "2"
-"""
 
 
 def is_at(point: str, hosts: Hosts) -> bool:
@@ -87,7 +73,7 @@ def torn_and_made_again(hosts: Hosts, log: HeldLog) -> float:
 
 
 def segment_missing(hosts: Hosts, log: HeldLog) -> float:
-    """One that was not read yet: the flow is put out and the segment named; it comes back with the segment."""
+    """One that was not read yet: the flow is put out, the segment named, and it comes back with that."""
     before = set(hosts.wanted.log.rglob("*.arrow"))
     log.append(240)
     segment = max(set(hosts.wanted.log.rglob("*.arrow")) - before)
@@ -121,38 +107,3 @@ def second_refused(hosts: Hosts, log: HeldLog) -> float:
     hosts.stop()
     assert_tables(hosts.tables, log.records)
     return taken_s
-
-
-def executors_killed(folder: Path) -> tuple[list[float], Hosts, HeldLog]:
-    """One after the other, each in the middle of a micro-batch, on a cluster of two workers; the seconds from
-    each kill until a micro-batch was written.
-    """
-    (folder / "cluster").mkdir()
-    cluster = Cluster(folder / "cluster")
-    cluster.start()
-    try:
-        hosts = Hosts(folder, settings=CLUSTER.format(master=cluster.master))
-        log = HeldLog(held_writer(hosts.wanted.log))
-        log.append(600)
-        hosts.start(SPARK_LOCAL_IP="127.0.0.1")
-        try:
-            taken_s = [_executor_killed(hosts, cluster, number) for number in range(WORKERS)]
-            log.append(60)
-            log.end()
-            hosts.stop()
-        finally:
-            hosts.close()
-    finally:
-        cluster.close()
-    assert_tables(hosts.tables, log.records)
-    return taken_s, hosts, log
-
-
-def _executor_killed(hosts: Hosts, cluster: Cluster, number: int) -> float:
-    hosts.wait(lambda: hosts.held()[0] >= 2 * number)
-    hosts.wait(lambda: hosts.newest("offsets") > hosts.newest("commits"))
-    found = cluster.executors()
-    before, began_s = hosts.held()[0], time.monotonic()
-    os.kill(found[number % len(found)], signal.SIGKILL)
-    hosts.wait(lambda: hosts.held()[0] > before)
-    return time.monotonic() - began_s
