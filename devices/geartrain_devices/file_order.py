@@ -183,15 +183,15 @@ class Stretch(msgspec.Struct):
             Stretch(
                 self.records[cut:],
                 self.times[cut:],
-                _moved(self.places[cut:], -rows),
+                _shift_places(self.places[cut:], -rows),
                 self.problems[cut_problems:],
-                _moved(self.problem_places[cut_problems:], -rows),
+                _shift_places(self.problem_places[cut_problems:], -rows),
             ),
         )
 
     def numbers(self, first: int) -> tuple[Sequence[int], Sequence[int]]:
         """The numbers of its records and of the other rows, where that of its first row is given."""
-        return _moved(self.places, first), _moved(self.problem_places, first)
+        return _shift_places(self.places, first), _shift_places(self.problem_places, first)
 
     def rows_in_order(self) -> Iterator[tuple[int | None, bool]]:
         """Of each row its event time and whether it is a record."""
@@ -204,7 +204,7 @@ class Stretch(msgspec.Struct):
         return zip(self.problem_places, self.problems, strict=True)
 
 
-def _moved(places: Sequence[int], by: int) -> Sequence[int]:
+def _shift_places(places: Sequence[int], by: int) -> Sequence[int]:
     if isinstance(places, range):
         return range(places.start + by, places.stop + by)
     return [place + by for place in places]

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.drawing import drawn
+from tests.hosting.host_process import HostProcess
 from tests.hosting.killed_host import NTH, POINT
 from tests.hosting.test_from_time_hosted import FIRST, NEW, assert_tables
 from tests.hosting.test_revisions import APP, River
-from tests.proofs.test_hosting_processes import Process
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -46,7 +46,7 @@ def test_new_steps_read_the_log_of_before_to_the_last_record_though_their_host_i
     river.begin()
     for _ in range(3):
         log.append(100)
-    process = Process(wanted)
+    process = HostProcess(wanted)
     try:
         for number, (point, nth) in enumerate([*places, ("", 1)]):
             process.start(ENTRY, **{POINT: point, NTH: str(nth)})

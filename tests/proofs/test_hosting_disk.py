@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from geartrain_cloud.hosting.main import EXIT_FAILED
+from tests.hosting.host_process import HostProcess
+from tests.hosting.hosted import Wanted
 from tests.process.shim import can_mount
-from tests.proofs.test_hosting_processes import Process, process
+from tests.proofs.test_hosting_processes import process
 from tests.waiting import WAIT_S
 
 __all__ = ["process"]
@@ -51,13 +53,13 @@ def fill(folder: Path) -> Path:
     return ballast
 
 
-def forbid_growth(process: Process, host: subprocess.Popen[str]) -> None:
+def forbid_growth(process: HostProcess[Wanted], host: subprocess.Popen[str]) -> None:
     """Let no file grow that the host's own process writes, until it has ended with a sentence."""
     resource.prlimit(host.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
     assert host.wait(WAIT_S) == EXIT_FAILED
 
 
-def test_a_flow_whose_tables_have_no_room_is_held_and_the_others_go_on(process: Process) -> None:
+def test_a_flow_whose_tables_have_no_room_is_held_and_the_others_go_on(process: HostProcess[Wanted]) -> None:
     """Without root, nothing that the host writes in Python may grow: then it ends, and goes on later."""
     wanted = process.wanted
     full, good = wanted.add("mill0.1", 0), wanted.add("mill1.1", 1)
@@ -89,7 +91,9 @@ def test_a_flow_whose_tables_have_no_room_is_held_and_the_others_go_on(process: 
         assert host.wait(WAIT_S) == 0
 
 
-def test_a_host_without_room_ends_with_a_sentence_and_the_next_goes_on_exactly(process: Process) -> None:
+def test_a_host_without_room_ends_with_a_sentence_and_the_next_goes_on_exactly(
+    process: HostProcess[Wanted],
+) -> None:
     """Without root, nothing that it writes in Python may grow."""
     wanted = process.wanted
     logs = [wanted.add(f"mill{number}.1", number) for number in range(2)]

@@ -15,10 +15,10 @@ from geartrain_cloud.hosting.group import Group
 from geartrain_cloud.hosting.offsets import PLAN
 from geartrain_cloud.sinks.tables import rows
 from geartrain_cloud.spark.whole import numbers
+from tests.hosting.host_process import HostProcess
 from tests.hosting.hosted import Hosting, Wanted
 from tests.hosting.mill_log import MillLog
 from tests.hosting.test_scaling import APP, assert_tables, expected, river
-from tests.proofs.test_hosting_processes import Process
 
 """For a step: each has the host start anew."""
 
@@ -105,7 +105,7 @@ def assert_tables_so_far(wanted: Wanted, log: MillLog) -> None:
 @pytest.mark.long
 def test_kill_9_at_each_step_to_other_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted, log = river(tmp_path, monkeypatch)
-    process = Process(wanted)
+    process = HostProcess(wanted)
     versions, flows = (wanted.state / "groups" / "all" / name for name in ("versions", "flows"))
     try:
         process.start()

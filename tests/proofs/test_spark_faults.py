@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark]
 def hosts(tmp_path: Path) -> Iterator[Hosts]:
     started = Hosts(tmp_path)
     yield started
-    started.close()
+    started.end()
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,10 @@ import pytest
 
 from geartrain_cloud.sinks.tables import rows
 from tests.drawing import drawn
+from tests.hosting.host_process import HostProcess
 from tests.hosting.hosted import Wanted
 from tests.hosting.killed_host import POINT, REBUILD, UPDATE
 from tests.hosting.mill_log import T0_US
-from tests.proofs.test_hosting_processes import Process
 from tests.spark.flows import Reading
 from tests.waiting import WAIT_S
 
@@ -76,7 +76,7 @@ class Heavy:
         self.writer = self.wanted.add(APP, 0).writer
         self.wanted.flows[APP] |= {"flow": "mill.heavy:first", "slots": SLOTS}
         self.wanted.flows[APP] |= {"buckets": BUCKETS, "rows_max": 20_000}
-        self.process, self.sensors = Process(self.wanted), sensors
+        self.process, self.sensors = HostProcess(self.wanted), sensors
         self.records: list[tuple[str, float]] = []
         self.begins: list[int] = []
 

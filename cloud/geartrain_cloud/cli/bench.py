@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +86,9 @@ def bench_plan(flow: str, options: BenchOptions) -> BenchPlan:
         raise ConfigError(
             f"--device-set {strange[0]}: there is no such device; there are {', '.join(names)}: see --devices"
         )
+    wishes = SubmitWishes("bench", settings=options.settings, own=options.own)
     for cut in options.cuts:  # what cannot run is refused before a platform comes up
-        body_of(flow, SubmitWishes("bench", cut=cut, settings=options.settings, own=options.own))
-    wishes = SubmitWishes(settings=options.settings, own=options.own)
+        body_of(flow, replace(wishes, cut=cut))
     return BenchPlan(flow, wishes, options.cuts, options.runs, names, options.for_s)
 
 

@@ -7,26 +7,10 @@ from typing import Annotated
 
 import typer
 
+from geartrain_client.cli.apps_app import DeviceSettings
 from geartrain_client.terminal.settings import parse_device_set, parse_seconds, parse_set
+from geartrain_cloud.cli.run_app import FlowName, Json, Set
 
-FlowName = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODULE:FLOW|FOLDER", help="The flow, such as my_flows.stocks:flow, or its project."
-    ),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="STEP.OPTION=VALUE", help="Set an option of a step; may be repeated."),
-]
-DeviceSet = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--device-set",
-        metavar="DEVICE:STEP.OPTION=VALUE",
-        help="The same, for one device, such as d1; over --set.",
-    ),
-]
 Cuts = Annotated[
     list[str] | None,
     typer.Option(
@@ -52,7 +36,6 @@ State = Annotated[
     Path | None,
     typer.Option("--state", metavar="DIR", help="Keep the platform's folder there. New or empty."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 bench_app = typer.Typer(rich_markup_mode=None)
 
 
@@ -60,7 +43,7 @@ bench_app = typer.Typer(rich_markup_mode=None)
 def bench(
     flow: FlowName,
     settings: Set = None,
-    own: DeviceSet = None,
+    own: DeviceSettings = None,
     cut: Cuts = None,
     devices: Devices = 1,
     runs: Runs = 2,

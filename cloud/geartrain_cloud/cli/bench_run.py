@@ -9,28 +9,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
-from geartrain.adapters.sqlite import open_to_read, translated
 from geartrain_client.cli.submitting import SubmitWishes, body_of
 from geartrain_client.errors import FailedError, UnreachableError
 from geartrain_client.rest.answers import ENDED, FAILED, AppInfo, Submitted, answer_as
 from geartrain_client.rest.door import find_door
 from geartrain_client.rest.platform import SUBMIT_TIMEOUT_S, Platform, segment
 from geartrain_cloud.cli.bench_result import BenchResult
-from geartrain_cloud.cli.demo_run import SETTLE_S, check_processes
-from geartrain_cloud.cli.hops import Hops, read_accounts, read_hops, served_tables
+from geartrain_cloud.cli.demo_run import SETTLE_S, are_even, check_processes
+from geartrain_cloud.cli.hops import Hops, read_accounts, read_hops, read_standing, served_tables
 from geartrain_cloud.control.machine import processor_seconds
-from geartrain_cloud.errors import SupervisorError
 from geartrain_cloud.platform.places import PlatformPlaces
-from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.supervisor.child import Child
 
 ASK_EVERY_S = 0.4
 """How often control is asked how the app is: each answer takes some of the processor that is measured."""
-_BUSY_S = 10.0
 
 Show = Callable[[str, Hops], None]
 
@@ -111,8 +105,7 @@ class BenchRuns:
             self._are_added = True
         number, cut = self._waiting[0]
         name = f"bench_{plan.rounds * len(plan.cuts) - len(self._waiting) + 1}"
-        wishes = SubmitWishes(name, cut=cut, settings=plan.wishes.settings, own=plan.wishes.own)
-        body = body_of(plan.flow, wishes)
+        body = body_of(plan.flow, replace(plan.wishes, name=name, cut=cut))
         began_s, cpu = time.monotonic(), _processor_seconds(children)
         made = answer_as(Submitted, platform.change("POST", "/apps", body, SUBMIT_TIMEOUT_S))
         del self._waiting[0]
@@ -125,7 +118,7 @@ class BenchRuns:
         self._show(f"cut {run.cut}, run {run.number}", run.hops)
         if run.hops.read and not run.first_read_s:
             run.first_read_s = now_s
-        held = _held(served_tables(self._places, run.instance))
+        held = read_standing(served_tables(self._places, run.instance))
         if held != run.held:
             run.held, run.last_row_s = held, now_s
             run.first_row_s = run.first_row_s or (now_s if held[1] else 0.0)
@@ -144,16 +137,9 @@ class BenchRuns:
 
     def _is_settled(self, run: _Run) -> bool:
         """Whether the accounts are even; raises `SupervisorError` where they stay uneven."""
-        accounts = read_accounts(self._places, run.instance, self._plan.devices)
-        uneven = [one for one in accounts if not one.is_even]
         run.settle_by_s = run.settle_by_s or time.monotonic() + SETTLE_S
-        if uneven and time.monotonic() >= run.settle_by_s:
-            first = uneven[0]
-            raise SupervisorError(
-                f"{first.place}: {first.before:,} rows went in and {first.after:,} came out, so no figure "
-                f"is to be trusted: keep {self._places.folder} and its logs to find out why"
-            )
-        return not uneven
+        accounts = read_accounts(self._places, run.instance, self._plan.devices)
+        return are_even(accounts, self._places, run.settle_by_s)
 
     def _finish(self, run: _Run, children: Mapping[str, Child]) -> None:
         cpu = _processor_seconds(children)
@@ -177,18 +163,3 @@ def _processor_seconds(children: Mapping[str, Child]) -> dict[str, float]:
     """Seconds of a processor that each process of the platform has used, with all that it has started."""
     pids = {child.pid: name for name, child in children.items() if child.pid is not None}
     return {pids[pid]: used for pid, used in processor_seconds(pids.keys()).items()}
-
-
-def _held(tables: Path) -> tuple[int, int]:
-    """The number of the last micro-batch that the tables hold, and the rows of the log up to there."""
-    if not tables.is_file():
-        return 0, 0
-    with (
-        translated(TableError, f"the tables {tables}"),
-        closing(open_to_read(tables, busy_s=_BUSY_S)) as database,
-    ):
-        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = '_queries'").fetchone():
-            return 0, 0
-        select = "SELECT coalesce(sum(batch_id), 0), coalesce(sum(log_rows), 0) FROM _queries"
-        found: tuple[int, int] = database.execute(select).fetchone()
-        return found

@@ -8,7 +8,7 @@ even. A platform whose processes die again and again is given up.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,19 +130,27 @@ class DemoRun:
     def _is_settled(self) -> bool:
         """Whether the accounts are even; raises `SupervisorError` where they stay uneven."""
         self.accounts = read_accounts(self._places, self._app.instance, self._app.devices)
-        uneven = [one for one in self.accounts if not one.is_even]
-        if not uneven:
+        self._settled_by_s = self._settled_by_s or time.monotonic() + SETTLE_S
+        is_settled = are_even(self.accounts, self._places, self._settled_by_s)
+        if is_settled:
             hops = read_hops(self._places, self._app.instance, self._app.devices)
             self._show(replace(hops, logged=self.accounts[-1].before))  # ingest has let go of the app
-            return True
-        self._settled_by_s = self._settled_by_s or time.monotonic() + SETTLE_S
-        if time.monotonic() >= self._settled_by_s:
-            first = uneven[0]
-            raise SupervisorError(
-                f"{first.place}: {first.before:,} rows went in and {first.after:,} came out, so the results "
-                f"are not to be trusted: keep {self._places.folder} and its logs to find out why"
-            )
-        return False
+        return is_settled
+
+
+def are_even(accounts: Sequence[Accounts], places: PlatformPlaces, settled_by_s: float) -> bool:
+    """Whether nothing was lost and nothing doubled.
+
+    settled_by_s: of the monotonic clock, from when on `SupervisorError` is raised where something was.
+    """
+    uneven = [one for one in accounts if not one.is_even]
+    if uneven and time.monotonic() >= settled_by_s:
+        first = uneven[0]
+        raise SupervisorError(
+            f"{first.place}: {first.before:,} rows went in and {first.after:,} came out, so the results "
+            f"are not to be trusted: keep {places.folder} and its logs to find out why"
+        )
+    return not uneven
 
 
 def check_processes(children: Mapping[str, Child]) -> None:

@@ -104,19 +104,23 @@ def read_accounts(places: PlatformPlaces, instance: str, devices: Iterable[str])
         Accounts(f"channel {channel}", spooled.get(channel, 0), logged.get(channel, 0))
         for channel in sorted(spooled.keys() | logged.keys())
     ]
-    taken = _taken(served_tables(places, instance))
+    _, taken = read_standing(served_tables(places, instance))
     return [*found, Accounts("tables", sum(logged.values()), taken)]
 
 
-def _taken(tables: Path) -> int:
-    """Rows of the log that the tables were made of."""
+def read_standing(tables: Path) -> tuple[int, int]:
+    """The last micro-batch that tables hold, and the rows of the log up to there; raises `TableError`."""
     if not tables.is_file():
-        return 0
+        return 0, 0
     with (
         translated(TableError, f"the tables {tables}"),
         closing(open_to_read(tables, busy_s=_BUSY_S)) as database,
     ):
-        return int(database.execute("SELECT coalesce(sum(log_rows), 0) FROM _queries").fetchone()[0])
+        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = '_queries'").fetchone():
+            return 0, 0
+        select = "SELECT coalesce(sum(batch_id), 0), coalesce(sum(log_rows), 0) FROM _queries"
+        found: tuple[int, int] = database.execute(select).fetchone()
+        return found
 
 
 def _of_flow(path: Path, instance: str) -> Mapping[str, Any]:

@@ -1,38 +1,31 @@
-"""Hosts as processes on one folder, one life after another, each in a group of its own."""
+"""Hosts as processes on one folder with one flow, and what they leave in its tables and in Spark's files."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sqlite3
 import subprocess
-import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 from geartrain_cloud.hosting.offsets import count_name, generation_name
 from geartrain_cloud.spark.compile import HOSTED
+from tests.hosting.host_process import PROGRAM, ROOT, HostProcess
 from tests.hosting.hosted import HostFolder
 from tests.hosting.hosted_run import put_bundle
 from tests.spark.faults.flows import INSTANCE, held_flow
-from tests.waiting import WAIT_S, Wait, note_log
+from tests.waiting import WAIT_S, Wait
 
-ROOT = Path(__file__).parents[3]
-PRODUCTION = "geartrain_cloud.hosting.main"
 GENERATION = generation_name(INSTANCE, 1)
 
 
-class Hosts:
+class Hosts(HostProcess[HostFolder]):
     """The folder of a platform with one flow, `held_flow`, and the hosts that were started on it."""
 
-    def __init__(self, folder: Path, *, rows_max: int = 60, settings: str = "") -> None:
-        """settings: the text of its platform.toml."""
-        self.wanted = HostFolder(folder)
+    def __init__(self, folder: Path, *, rows_max: int = 60) -> None:
+        super().__init__(HostFolder(folder))
         self.folder, self.tables = folder, self.wanted.tables(INSTANCE)
-        (folder / "platform.toml").write_text(settings)
         self.wanted.flows[INSTANCE] = {
             "flow": "given:flow",
             "bundle": str(put_bundle(folder / "bundle", held_flow().graph())),
@@ -43,49 +36,22 @@ class Hosts:
         }
         self.wanted.write()
         self.checkpoint = self.wanted.state / "groups" / "all" / "spark"
-        self.started: list[subprocess.Popen[str]] = []
 
-    def start(self, *, entry: str = PRODUCTION, **environment: str) -> subprocess.Popen[str]:
-        """Start a life."""
-        said = note_log(self.folder / f"said-{len(self.started)}").open("w+")
-        process = subprocess.Popen(
-            [sys.executable, "-m", entry, "--state", str(self.folder)],
-            cwd=ROOT,
-            stderr=said,
-            text=True,
-            start_new_session=True,
-            env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
-        )
-        self.started.append(process)
-        return process
-
-    def said(self) -> str:
-        """What the last one has said."""
-        return (self.folder / f"said-{len(self.started) - 1}").read_text()
-
-    def end(self) -> int:
-        """Wait until the last one has ended; its exit code."""
-        return self.started[-1].wait(WAIT_S)
+    def start(self, entry: str = PROGRAM, **environment: str) -> subprocess.Popen[str]:
+        """Begin a life, which finds the modules of tests."""
+        return super().start(entry, **{"PYTHONPATH": str(ROOT)} | environment)
 
     def stop(self) -> None:
-        """End the last one as `gear up` does, once all of the log is in the tables."""
-        self.wait(lambda: self.wanted.is_through(INSTANCE))
+        """End the last life as `gear up` does, once all of the log is in the tables."""
+        self.until(lambda: self.wanted.is_through(INSTANCE))
         self.started[-1].terminate()
-        assert self.end() == 0, self.said()
-
-    def wait(self, until: Callable[[], bool]) -> None:
-        """Wait until something is so, while the last one runs."""
-        wait = Wait("what a host is to come to")
-        while not until():
-            wait.check(self.said())
-            assert self.started[-1].poll() is None, self.said()
-            time.sleep(0.02)
+        assert self.started[-1].wait(WAIT_S) == 0, self.read_log()
 
     def first_batch_s(self, before: int) -> float:
         """Seconds until the tables hold a micro-batch after `before`, or the last one started has ended."""
         began_s, wait = time.monotonic(), Wait("a micro-batch in the tables")
         while self.held()[0] <= before and self.started[-1].poll() is None:
-            wait.check(self.said())
+            wait.check(self.read_log())
             time.sleep(0.02)
         return time.monotonic() - began_s
 
@@ -118,12 +84,3 @@ class Hosts:
             return -1
         offsets = json.loads(path.read_text().splitlines()[2])
         return int(offsets.get(count_name(GENERATION), -1))
-
-    def close(self) -> None:
-        """End them all, with their Java."""
-        for process in self.started:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-            process.wait()

@@ -51,7 +51,7 @@ def _with_hosts(story: Callable[[Hosts, HeldLog], float], folder: Path) -> Told:
     try:
         taken_s = story(hosts, log)
     finally:
-        hosts.close()
+        hosts.end()
     return [taken_s], *_held(hosts.tables, log.records)
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import shutil
 import time
 
-from geartrain_cloud.hosting.main import EXIT_REFUSED
 from tests.spark.faults.flows import INSTANCE, HeldLog, assert_tables
 from tests.spark.faults.hosts import Hosts
 from tests.spark.faults.kill_points import POINT
+from tests.waiting import WAIT_S
 
 KILLED_ENTRY = "tests.spark.faults.kill_points"
 
@@ -38,7 +38,7 @@ def killed_at(hosts: Hosts, log: HeldLog, point: str) -> float:
     before = hosts.held()[0]
     hosts.start(entry=KILLED_ENTRY, **{POINT: point})
     taken_s = hosts.first_batch_s(before)
-    assert hosts.end() == -9, hosts.said()
+    hosts.until_killed(point)
     assert is_at(point, hosts), (point, hosts.newest("offsets"), hosts.newest("commits"), hosts.held())
     _, log_rows = hosts.held()
     sums = hosts.count("each_sum WHERE count > 0")
@@ -79,9 +79,9 @@ def segment_missing(hosts: Hosts, log: HeldLog) -> float:
     segment = max(set(hosts.wanted.log.rglob("*.arrow")) - before)
     aside = segment.rename(hosts.folder / segment.name)
     process = hosts.start()
-    hosts.wait(lambda: segment.name in hosts.wanted.status(INSTANCE).get("why", ""))
+    hosts.until(lambda: segment.name in hosts.wanted.status(INSTANCE).get("why", ""))
     process.terminate()
-    assert hosts.end() == 0, hosts.said()
+    assert process.wait(WAIT_S) == 0, hosts.read_log()
     aside.rename(segment)
     hosts.wanted.flows[INSTANCE]["attempt"] = 2  # as gear resume has it
     hosts.wanted.write()
@@ -91,18 +91,13 @@ def segment_missing(hosts: Hosts, log: HeldLog) -> float:
 def second_refused(hosts: Hosts, log: HeldLog) -> float:
     """Two hosts on one state folder: the second ends, the first goes on."""
     log.append(240)
-    first = hosts.start()
-    hosts.wait(lambda: hosts.held()[0] >= 0)
     hosts.start()
-    assert hosts.end() == EXIT_REFUSED, hosts.said()
-    said = [line for line in hosts.said().splitlines() if line.startswith("gear-spark: ")]
-    assert len(said) == 1, said
-    assert f"(process {first.pid}) runs on" in said[0]
-    hosts.started.append(hosts.started.pop(0))
+    hosts.until(lambda: hosts.held()[0] >= 0)
+    hosts.refuse_another()
     began_s, before = time.monotonic(), hosts.held()[0]
     log.append(60)
     log.end()
-    hosts.wait(lambda: hosts.held()[0] > before)
+    hosts.until(lambda: hosts.held()[0] > before)
     taken_s = time.monotonic() - began_s
     hosts.stop()
     assert_tables(hosts.tables, log.records)
