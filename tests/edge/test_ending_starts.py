@@ -1,4 +1,4 @@
-"""A parent that is ended while it starts an app: the app is asked to end, as any other is."""
+"""Starts of an app that do not succeed: the parent is ended meanwhile, or they fail again and again."""
 
 from __future__ import annotations
 
@@ -143,3 +143,35 @@ def test_a_start_that_fails_or_does_not_come_back_holds_up_no_end() -> None:
         assert stuck.was_given_up
 
     story(work())
+
+
+def test_an_app_that_fails_again_and_again_is_logged_once_for_each_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    has_failed_often = asyncio.Event()
+    whys = ["no process can be forked"] * 3 + ["the disk is full"] * 2
+
+    def fail() -> Agent:
+        why = whys.pop(0)
+        if not whys:
+            whys.append(why)
+            has_failed_often.set()
+        raise StartError(why)
+
+    async def work() -> None:
+        starter = SlowStarter(fail)
+        starter.may_go_on.set()
+        policy = AppsPolicy(restart_s=0.001, restart_s_max=0.002)
+        apps = Apps(starter, SystemClock(), SystemRandomness(), policy)
+        running = asyncio.create_task(apps.run())
+        apps.apply(State(1, (App("stocks.1", "m:f"),)))
+        await has_failed_often.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    story(work())
+    assert [record.getMessage() for record in caplog.records] == [
+        "app stocks.1: no process can be forked",
+        "app stocks.1: the disk is full",
+    ]

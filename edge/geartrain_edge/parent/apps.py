@@ -206,6 +206,8 @@ class Apps:
         self._wanted: dict[str, App] = {}
         self._purged: set[str] = set()
         self._states: dict[str, AppReport] = {}
+        self._logged: dict[str, str] = {}
+        """By app: the last sentence of a failure that was logged."""
         self._lacks: dict[str, tuple[str, ...]] = {}
         self._meters: dict[str, Meter] = {}
         self._woken: dict[str, asyncio.Event] = {}
@@ -275,6 +277,7 @@ class Apps:
         finally:
             self._woken.pop(instance, None)
             self._states.pop(instance, None)
+            self._logged.pop(instance, None)
             self._lacks.pop(instance, None)
             self._meters.pop(instance, None)
             self.changed.set()
@@ -298,7 +301,7 @@ class Apps:
         except (ConfigError, DiskError, StartError) as error:
             self._watch.gone(app)
             is_over = isinstance(error, ConfigError)
-            self._say(app, AppState.FAILED if is_over else AppState.STARTING, str(error))
+            self._say_failed(app, str(error), is_final=is_over)
             return is_over
         self.counters["processes_started"] += 1
         meter = self._meters[app.instance] = Meter()
@@ -332,7 +335,7 @@ class Apps:
                 await self._stop(app, process)
             return await self._judge(app, process, code, fault)
         except DiskError as error:
-            self._say(app, AppState.STARTING, str(error))
+            self._say_failed(app, str(error), is_final=False)
             return False
         finally:
             self._meters.pop(app.instance, None)
@@ -389,12 +392,12 @@ class Apps:
         if final := await self._watch.ended(app, end):
             why, is_final = final, True
         if is_final:
-            self._say(app, AppState.FAILED, why)
+            self._say_failed(app, why, is_final=True)
             return True
         if not fault:
             self.counters["processes_broken"] += 1
             why = f"its agent {how} and is started again{': ' if sentence else ''}{sentence}"
-        self._say(app, AppState.STARTING, why)
+        self._say_failed(app, why, is_final=False)
         return False
 
     async def _stop(self, app: App, process: Process) -> None:
@@ -465,6 +468,15 @@ class Apps:
         if self._states.get(app.instance) != report:
             self._states[app.instance] = report
             self.changed.set()
+
+    def _say_failed(self, app: App, why: str, *, is_final: bool) -> None:
+        """Say that it could not go on, and log that once: an app that fails again and again for one reason
+        must not fill a device's log. is_final: it is not started again by itself.
+        """
+        self._say(app, AppState.FAILED if is_final else AppState.STARTING, why)
+        if self._logged.get(app.instance) != why:
+            self._logged[app.instance] = why
+            _LOG.warning("app %s: %s", app.instance, why)
 
 
 def _runs(app: App) -> bool:
