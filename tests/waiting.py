@@ -39,13 +39,13 @@ class WaitedInVainError(Exception):
 
 def show_logs() -> str:
     """The ends of the newest logs that there are."""
-    paths = [path for one in _logs for path in (sorted(one.iterdir()) if one.is_dir() else [one])]
+    paths = [path for one in _logs for path in (sorted(one.rglob("*.log")) if one.is_dir() else [one])]
     ends = {path: _end_of(path) for path in paths[-LOGS_MAX:]}
     return "\n".join(f"--- the end of {path}\n{end}" for path, end in ends.items() if end)
 
 
 def note_log(path: Path) -> Path:
-    """Have a log's end, or those of a folder's, shown where a wait of this process runs out; the path."""
+    """Have the end of a log, or of each log in a folder, shown where a wait runs out; the path."""
     _logs.pop(path, None)
     _logs[path] = None
     return path

@@ -82,6 +82,7 @@ class Client:
 def client_of(state: Path, process: Program | None = None) -> Client:
     """A client of the control that runs on the state folder, once it answers."""
     places, wait = PlatformPlaces(state), Wait("control to answer")
+    note_log(places.agents)
     note_log(places.logs)
     while True:
         door = read_report(places.door)

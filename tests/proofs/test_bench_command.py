@@ -14,6 +14,8 @@ from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
+FOR_S = 4
+
 FLOW = """
 from geartrain import Flow, Record, Table
 from geartrain_devices.simulated import SimulatedSensor
@@ -40,7 +42,7 @@ def test_a_live_source_is_measured_for_a_while(tmp_path: Path) -> None:
     temporary.mkdir()
     command = [sys.executable, "-m", "geartrain_client.cli", "bench", "live:flow", "--cut", "cloud"]
     done = subprocess.run(
-        [*command, "--for", "4s", "--runs", "2", "--json"],
+        [*command, "--for", f"{FOR_S}s", "--runs", "2", "--json"],
         cwd=tmp_path,
         env=os.environ | {"TMPDIR": str(temporary)},
         capture_output=True,
@@ -55,5 +57,5 @@ def test_a_live_source_is_measured_for_a_while(tmp_path: Path) -> None:
         assert run["records"] >= 400
         assert 200 <= run["log_rows"] <= 1.5 * run["records"]
         assert {"spark", "ingest", "control", "device d1"} <= run["cpu_s"].keys()
-    assert 0 < second["seconds"] <= 8
+        assert run["seconds"] >= FOR_S
     assert list(temporary.glob("gear-bench-*")) == []

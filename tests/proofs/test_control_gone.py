@@ -102,6 +102,13 @@ def in_the_table(state: Path) -> dict[str, int]:
             return {}  # it is not made yet
 
 
+def open_gate(gate: Path, records: int) -> None:
+    """Let the sources read so many records: as one step, since they look at any time."""
+    fresh = gate.with_name("fresh")
+    fresh.write_text(str(records))
+    fresh.replace(gate)
+
+
 def is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
@@ -112,7 +119,7 @@ def test_with_control_gone_all_goes_on_and_the_tables_are_exact(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gated.py").write_text(FLOW, encoding="utf-8")
     gate, state, devices = tmp_path / "gate", tmp_path / "state", ("d1", "d2")
-    gate.write_text(str(BEFORE))
+    open_gate(gate, BEFORE)
     with platform(state):
         client = client_of(state)
         for device in devices:
@@ -125,7 +132,7 @@ def test_with_control_gone_all_goes_on_and_the_tables_are_exact(
         until(lambda: is_stopped(control), "the stop of control")
         for victim in ("device d1", "ingest", "spark"):
             kill(state, victim)
-        gate.write_text(str(RECORDS))
+        open_gate(gate, RECORDS)
         until(lambda: in_the_table(state) == totals(devices, RECORDS), "all rows")
         assert is_stopped(control)
         assert pids(state)["control"] == control
