@@ -18,7 +18,7 @@ from geartrain_cloud.hosting import mending
 from geartrain_cloud.hosting.admission import Admission, Member
 from geartrain_cloud.hosting.errors import HostError
 from geartrain_cloud.hosting.group import Group
-from geartrain_cloud.hosting.mending import cut_back, damage_of
+from geartrain_cloud.hosting.mending import cut_back, damage_of, set_aside
 from geartrain_cloud.hosting.offsets import PLAN, count_name, position_name
 from geartrain_cloud.hosting.places import ASIDE, GroupPlaces, HostPlaces
 from geartrain_cloud.hosting.prepared import Prepared
@@ -320,6 +320,23 @@ def test_state_that_spark_cannot_load_is_made_again_once(places: HostPlaces, own
     with pytest.raises(QueryError, match=r"state that was just made again .* gear restore"):
         group._start_again()
     assert failing.starts == 3
+
+
+def test_state_before_the_first_micro_batch_is_no_state(own: GroupPlaces) -> None:
+    """Tasks of a query that has failed may write after its checkpoint was set aside."""
+    checkpoint = checkpoint_of(own)
+    set_aside(checkpoint)
+    late = checkpoint.location / "state" / "0" / "0" / "5.changelog"
+    late.parent.mkdir(parents=True)
+    late.touch()
+    checkpoint.clear_drafts()
+    assert not (checkpoint.location / "state").exists()
+    late.parent.mkdir(parents=True)
+    late.touch()
+    (checkpoint.location / "offsets").mkdir()
+    (checkpoint.location / "offsets" / "0").touch()
+    checkpoint.clear_drafts()
+    assert late.exists()
 
 
 def test_what_is_made_again_ends_where_the_tables_say(places: HostPlaces, own: GroupPlaces) -> None:

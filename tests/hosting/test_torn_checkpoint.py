@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from geartrain_cloud.hosting import group
+from geartrain_cloud.hosting.mending import set_aside
 from geartrain_cloud.hosting.places import SHARED, HostPlaces
+from geartrain_cloud.spark.checkpoint import Checkpoint
 from geartrain_cloud.spark.whole import numbers
 from tests.hosting.hosted import Hosting, Wanted
 
@@ -71,9 +74,20 @@ DAMAGES: dict[str, Damage] = {
 }
 
 
+def set_aside_before_the_last_task_ends(checkpoint: Checkpoint) -> None:
+    """A task of the query that has failed writes its state where the new checkpoint is to be."""
+    set_aside(checkpoint)
+    late = checkpoint.location / "state/0/0/999.changelog"
+    late.parent.mkdir(parents=True)
+    late.touch()
+
+
 @pytest.mark.proof
-def test_each_row_is_in_each_table_once_after_any_damage(spark: SparkSession, wanted: Wanted) -> None:
+def test_each_row_is_in_each_table_once_after_any_damage(
+    spark: SparkSession, wanted: Wanted, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One life after another, each of which finds the checkpoint torn in another way."""
+    monkeypatch.setattr(group, "set_aside", set_aside_before_the_last_task_ends)
     logs = {"first.1": wanted.add("first.1", 0), "second.1": wanted.add("second.1", 1)}
     wanted.write()
     checkpoint = HostPlaces(wanted.state).group(SHARED).folder / "spark"

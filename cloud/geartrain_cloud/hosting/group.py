@@ -670,6 +670,7 @@ class Group:
                     f"({why}): look whether the disk below {self._places.folder} is sound and has room, or "
                     "bring the platform back from a backup with gear restore"
                 )
+        self._checkpoint.clear_drafts()
         self.query.start_again(self.writer)
 
     def _newest_commit(self) -> int:
@@ -694,7 +695,8 @@ class Group:
     # The query
 
     def start(self) -> None:
-        """Start the query; raises Spark's errors."""
+        """Start the query; raises Spark's errors and `QueryError`."""
+        self._checkpoint.clear_drafts()
         self.query.start(self.writer)
 
     def check(self) -> None:

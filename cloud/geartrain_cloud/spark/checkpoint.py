@@ -63,8 +63,9 @@ class Checkpoint:
         return commits.is_dir() and any(name.name.isdecimal() for name in commits.iterdir())
 
     def clear_drafts(self) -> None:
-        """Remove what a kill in the first micro-batch has left half written, for Spark begins a query with
-        empty folders only. With an offset log that is whole nothing is removed.
+        """Remove what stands there before the first micro-batch, for Spark begins a query with empty folders
+        only: what a kill in that one has left half written, and state that tasks of a failed query have
+        written after its checkpoint was set aside. With an offset log that is whole nothing is removed.
 
         Raises `QueryError`.
         """
@@ -78,6 +79,8 @@ class Checkpoint:
                 raise QueryError(
                     f"query {self.query!r}: {one} cannot be removed ({error.strerror or error}): remove it"
                 ) from None
+        # A task that writes meanwhile leaves something: Spark then refuses to start, and is started again.
+        shutil.rmtree(self.location / "state", ignore_errors=True)
 
     def is_catching_up(self, positions: Mapping[str, int]) -> bool:
         """Whether a micro-batch that ends at `positions` only makes again what a store holds."""
