@@ -19,3 +19,22 @@ def test_the_pace_is_that_of_micro_batches_that_have_read_something() -> None:
     for number in range(PACE_MICRO_BATCHES + 1):
         pace.add(Ran(4 + number, 0.1, {"f/0": 150 + number}))
     assert pace.of(["f/0", "f/1"]) == 10.0
+
+
+class Asked(dict[str, int]):
+    """Offsets during whose reading another micro-batch ends, in another thread."""
+
+    def __init__(self, pace: Pace, offsets: dict[str, int]) -> None:
+        super().__init__(offsets)
+        self._pace = pace
+
+    def __contains__(self, key: object) -> bool:
+        self._pace.add(Ran(9, 1.0, {}))
+        return super().__contains__(key)
+
+
+def test_a_micro_batch_may_end_while_the_pace_is_asked_for() -> None:
+    pace = Pace()
+    pace.add(Ran(0, 1.0, Asked(pace, {"f/0": 1})))
+    pace.add(Ran(1, 1.0, Asked(pace, {"f/0": 3})))
+    assert pace.of(["f/0"]) == 2.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass
@@ -49,14 +49,14 @@ class Ran:
 
 
 class Pace:
-    """How fast micro-batches read the logs of flows, by the last ones."""
+    """How fast micro-batches read the logs of flows, by the last ones; asked by other threads than told."""
 
     def __init__(self) -> None:
-        self._ran = deque[Ran](maxlen=PACE_MICRO_BATCHES + 1)
+        self._ran: tuple[Ran, ...] = ()
 
     def add(self, ran: Ran) -> None:
         """Take a micro-batch that was run."""
-        self._ran.append(ran)
+        self._ran = (*self._ran[-PACE_MICRO_BATCHES:], ran)
 
     def of(self, positions: Collection[str]) -> float | None:
         """Entries a second of a flow with these positions in the offsets, while one of its micro-batches is
