@@ -64,8 +64,8 @@ class Checkpoint:
 
     def clear_drafts(self) -> None:
         """Remove what stands there before the first micro-batch, for Spark begins a query with empty folders
-        only: what a kill in that one has left half written, and state that tasks of a failed query have
-        written after its checkpoint was set aside. With an offset log that is whole nothing is removed.
+        only. A kill in the first micro-batch leaves files that are half written. Tasks of a failed query may
+        write state after its checkpoint was set aside. With an offset log that is whole nothing is removed.
 
         Raises `QueryError`.
         """
