@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -111,8 +113,16 @@ def test_an_encoding_that_cannot_be_split_into_lines_or_is_none_is_refused(encod
         check_encoding("source a", encoding)
 
 
+def test_a_source_loads_the_table_of_no_encoding_that_it_does_not_need() -> None:
+    """Each process of a device would have them all: they are a megabyte."""
+    code = "import sys, geartrain_devices.csv_replay; print('encodings.big5' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 @pytest.mark.parametrize("name", sorted(_LIKE_ASCII))
 def test_a_line_end_is_the_same_byte_in_each_encoding_and_part_of_no_other_character(name: str) -> None:
+    assert codecs.lookup(name).name == name
     ascii_text = "".join(map(chr, range(128)))
     assert ascii_text.encode(name) == ascii_text.encode()
     for character in map(chr, (*range(0x80, 0x3100), *range(0x4E00, 0x5200), *range(0xFF00, 0xFFF0))):
