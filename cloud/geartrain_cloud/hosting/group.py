@@ -115,7 +115,7 @@ class Group:
         answers = QuestionFolder(HostPlaces(host).questions)
         self.unread = UnreadRows(self._log)
         self.writer = HostWriter(self._checkpoint, self._log, self._versions.read, self._stores.get, answers)
-        self.query = GroupQuery(session, name, self.made, self._checkpoint.location, host, places, log)
+        self.query = GroupQuery(session, name, self.made, self._checkpoint, host, places, log)
         self._lost_at: int | None = None
         """The last micro-batch that was committed when Spark could not load the state after it."""
         self._mend()
@@ -598,7 +598,6 @@ class Group:
             flows = staying(self.version, self._versions.read(offsets[PLAN]))
             self._publish(self.version.slots, flows)
             self._stand_back(offsets)
-        self._checkpoint.clear_drafts()
 
     def _stand_back(self, offsets: Mapping[str, int]) -> None:
         """Have all generations stand where a checkpoint stands that was cut back, whatever they held."""
@@ -670,7 +669,6 @@ class Group:
                     f"({why}): look whether the disk below {self._places.folder} is sound and has room, or "
                     "bring the platform back from a backup with gear restore"
                 )
-        self._checkpoint.clear_drafts()
         self.query.start_again(self.writer)
 
     def _newest_commit(self) -> int:
@@ -696,7 +694,6 @@ class Group:
 
     def start(self) -> None:
         """Start the query; raises Spark's errors and `QueryError`."""
-        self._checkpoint.clear_drafts()
         self.query.start(self.writer)
 
     def check(self) -> None:

@@ -21,6 +21,7 @@ from geartrain_cloud.hosting.source import HOST_ROWS, HostSource
 from geartrain_cloud.hosting.stage import HostStage
 from geartrain_cloud.hosting.versions import sink_labels
 from geartrain_cloud.hosting.writer import HostWriter
+from geartrain_cloud.spark.checkpoint import Checkpoint
 from geartrain_cloud.spark.error_texts import has_lost_state, is_spark_error, root_cause, waits_for_data
 from geartrain_cloud.spark.errors import QueryError
 
@@ -39,15 +40,13 @@ class GroupQuery:
         session: SparkSession,
         name: str,
         made: GroupIdentity,
-        location: Path,
+        checkpoint: Checkpoint,
         host: Path,
         places: GroupPlaces,
         log: Path,
     ) -> None:
-        """name: the group's; made: what the group was made for; location: Spark's checkpoint; host: the
-        host's folder; log: ingest's.
-        """
-        self._session, self.name, self._made, self._location = session, name, made, location
+        """name: the group's; made: what the group was made for; host: the host's folder; log: ingest's."""
+        self._session, self.name, self._made, self._checkpoint = session, name, made, checkpoint
         self._host, self._places, self._log = host, places, log
         self._handle: StreamingQuery | None = None
         self.restarts: list[float] = []
@@ -71,13 +70,14 @@ class GroupQuery:
         return not waits_for_data(str(self._handle.status["message"]))
 
     def start(self, writer: HostWriter) -> None:
-        """Start it; raises Spark's errors."""
+        """Start it; raises Spark's errors and `QueryError`."""
         clear_marks(self._places.marks)
+        self._checkpoint.clear_drafts()
         self._handle = (
             self._frame()
             .writeStream.queryName(f"host_{self.name}")
             .foreachBatch(writer)
-            .option("checkpointLocation", str(self._location.absolute()))
+            .option("checkpointLocation", str(self._checkpoint.location.absolute()))
             .start()
         )
 
