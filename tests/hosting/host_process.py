@@ -33,7 +33,7 @@ class HostProcess(Generic[W]):
         """Begin a life; entry: the module that is run in the place of production's."""
         log = note_log(self.wanted.folder / f"said-{len(self.started)}").open("w")
         started = subprocess.Popen(
-            [sys.executable, "-m", entry, "--state", str(self.wanted.folder)],
+            self._command(entry),
             cwd=ROOT,
             stderr=log,
             text=True,
@@ -68,14 +68,15 @@ class HostProcess(Generic[W]):
         first, lock = self.started[-1], self.wanted.state / LOCK_FILE
         self.until(lambda: lock.exists() and lock.read_text().strip() == str(first.pid))
         refused = subprocess.run(
-            [sys.executable, "-m", PROGRAM, "--state", str(self.wanted.folder)],
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S,
-            check=False,
+            self._command(PROGRAM), capture_output=True, text=True, timeout=WAIT_S, check=False
         )
         assert refused.returncode == EXIT_REFUSED, refused.stderr
-        assert f"(process {first.pid}) runs on" in refused.stderr
+        sentences = [line for line in refused.stderr.splitlines() if line.startswith("gear-spark: ")]
+        assert len(sentences) == 1, refused.stderr
+        assert f"(process {first.pid}) runs on" in sentences[0]
+
+    def _command(self, entry: str) -> list[str]:
+        return [sys.executable, "-m", entry, "--state", str(self.wanted.folder)]
 
     def end(self) -> None:
         """End all lives, with their Java."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from geartrain.adapters.files import write_private
 from geartrain_cloud.platform.places import PlatformPlaces
 from tests.control.platform_client import client_of
 from tests.proofs.test_platform import gear, kill, until, until_ended
@@ -102,13 +103,6 @@ def in_the_table(state: Path) -> dict[str, int]:
             return {}  # it is not made yet
 
 
-def open_gate(gate: Path, records: int) -> None:
-    """Let the sources read so many records: as one step, since they look at any time."""
-    fresh = gate.with_name("fresh")
-    fresh.write_text(str(records))
-    fresh.replace(gate)
-
-
 def is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
@@ -119,7 +113,7 @@ def test_with_control_gone_all_goes_on_and_the_tables_are_exact(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gated.py").write_text(FLOW, encoding="utf-8")
     gate, state, devices = tmp_path / "gate", tmp_path / "state", ("d1", "d2")
-    open_gate(gate, BEFORE)
+    write_private(gate, str(BEFORE))  # in one step, since the sources look at any time
     with platform(state):
         client = client_of(state)
         for device in devices:
@@ -132,7 +126,7 @@ def test_with_control_gone_all_goes_on_and_the_tables_are_exact(
         until(lambda: is_stopped(control), "the stop of control")
         for victim in ("device d1", "ingest", "spark"):
             kill(state, victim)
-        open_gate(gate, RECORDS)
+        write_private(gate, str(RECORDS))
         until(lambda: in_the_table(state) == totals(devices, RECORDS), "all rows")
         assert is_stopped(control)
         assert pids(state)["control"] == control
