@@ -32,7 +32,7 @@ START_BYTES: Final = 256
 _UNIT_BYTES: Final = {"utf-16-le": 2, "utf-16-be": 2, "utf-32-le": 4, "utf-32-be": 4}
 _NEEDS_A_MARK: Final = {"utf-16": ("utf-16-le", "utf-16-be"), "utf-32": ("utf-32-le", "utf-32-be")}
 # Of these, each ASCII character is its own byte, and the byte of a line's end is part of no other character.
-# By the names that Python gives them: to look them all up would load the table of each, half a MB a process.
+# By the names that Python gives them: to look them all up would load the table of each, a megabyte a process.
 _LIKE_ASCII: Final = frozenset(
     (
         *("utf-8", "ascii", "koi8-r", "koi8-u", "mac-roman", "gbk", "gb18030", "big5", "euc_jp", "euc_kr"),
