@@ -82,6 +82,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path.is_relative_to(PROOFS):
             item.add_marker("proof")
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.timeout(0))  # one may take hours
         asked = getattr(item, "fixturenames", ())
         if "spark" in asked:
             item.add_marker("spark")

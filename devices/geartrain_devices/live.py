@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
 
+from geartrain.concurrency.cancelling import end_task
 from geartrain.errors import USER_ERRORS
 from geartrain.source import Batch, Reject
 from geartrain_devices.no_record import NOT_A_RECORD, refusal_of
@@ -183,7 +183,5 @@ class LiveBufferSplit:
     async def close(self) -> None:
         """Stop the driver."""
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await self._task
+            await end_task(self._task)
             self._task = None

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 import msgspec
 
 from geartrain.adapters.system import SystemClock
+from geartrain.concurrency.cancelling import heed_cancellation
 from geartrain.declarations.options import Count, Port, Positive
 from geartrain.errors import SourceError
 from geartrain.ports import Clock
@@ -342,7 +343,7 @@ class _Poll:
         from pymodbus.exceptions import ModbusException
 
         try:
-            return bool(await client.connect())
+            return bool(await heed_cancellation(client.connect()))
         except (OSError, ModbusException):
             return False
 
@@ -358,7 +359,7 @@ class _Poll:
         }[span.table]
         asked = f"{span.table} {span.address} to {span.address + span.count - 1}"
         try:
-            answer: Any = await ask(span.address, count=span.count, device_id=unit)
+            answer: Any = await heed_cancellation(ask(span.address, count=span.count, device_id=unit))
         except (ModbusException, OSError):
             raise _SilentError(f"{asked}: no answer", NO_ANSWER) from None
         function = _FUNCTIONS[span.table]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import msgspec
 
 from geartrain.adapters.system import SystemClock
+from geartrain.concurrency.cancelling import end_task
 from geartrain.declarations.options import Count, Positive, SecretText
 from geartrain.errors import USER_ERRORS, SourceError
 from geartrain.ports import Clock
@@ -345,9 +346,7 @@ class _QuerySplit:
     async def close(self) -> None:
         """Leave the database."""
         if self._asked is not None:
-            self._asked.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await self._asked
+            await end_task(self._asked)
             self._asked = None
         await self._rows.close()
 

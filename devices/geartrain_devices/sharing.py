@@ -23,6 +23,7 @@ from typing import Annotated, Any, Generic, Protocol, TypeVar
 import msgspec
 
 from geartrain.adapters.file_lock import open_lock, try_lock
+from geartrain.concurrency.cancelling import end_task
 from geartrain.errors import SourceError
 from geartrain.source import Source
 from geartrain_devices.live import LiveBufferSplit
@@ -157,8 +158,7 @@ class _Sharing(Generic[I]):
         finally:
             server.close()
             links.close()
-            listening.cancel()
-            await asyncio.wait([listening])
+            await end_task(listening)
 
     async def _follow(self, key: str) -> bool:
         """Hear what the owner hears until it is gone; False where there is none to hear."""

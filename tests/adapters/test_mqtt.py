@@ -74,6 +74,29 @@ def test_killed_broker_breaks_both_ways(real_broker: RunningBroker) -> None:
     run(test())
 
 
+def test_a_task_that_subscribes_is_cancelled_at_whatever_turn_of_the_loop(
+    real_broker: RunningBroker,
+) -> None:
+    """The library waits for answers with `asyncio.wait_for`, which loses cancellations on Python 3.11."""
+    net = AiomqttNet(real_broker.host, real_broker.port)
+
+    async def subscribe_for_ever(agent: Connection) -> None:
+        while True:
+            await agent.subscribe("a")
+
+    async def test() -> None:
+        async with net.connect("agent") as agent:
+            for turns in range(60):
+                task = asyncio.create_task(subscribe_for_ever(agent))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait([task])
+                assert task.cancelled()
+
+    run(test())
+
+
 def test_client_of_the_same_name_takes_over(real_broker: RunningBroker) -> None:
     net = AiomqttNet(real_broker.host, real_broker.port)
 

@@ -20,7 +20,7 @@ from geartrain_edge.bundles.request import Request
 from geartrain_edge.parent.bundled import FetchPolicy
 from geartrain_edge.parent.upgrading import Upgrade
 from geartrain_edge.programs.choice import INSTALLED, Choice, asked
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, in_time
 
 A, B = "a" * 64, "b" * 64
 FULL = "what programs this device runs cannot be kept: No space left on device: make room on its disk"
@@ -73,7 +73,7 @@ def test_a_choice_that_cannot_be_kept_is_tried_again_and_nothing_begins_anew_bef
                 assert not runs.done()
         assert (upgrade.why, world.choice) == (FULL, before)
         world.is_full = False
-        await asyncio.wait_for(runs, WAIT_S)
+        await in_time("the upgrade", runs)
         assert world.choice.tried == B
 
     asyncio.run(story(Choice()))
@@ -87,7 +87,7 @@ def test_a_program_whose_success_cannot_be_kept_says_so_at_its_deadline() -> Non
         world = World(replace(asked(Choice(proved=A), B, ()), tries=1), 0.05)
         upgrade = world.upgrade(B)
         upgrade.heard()
-        await asyncio.wait_for(upgrade.run(), WAIT_S)
+        await in_time("the upgrade", upgrade.run())
         assert upgrade.why == FULL
         assert world.choice.tried == B
 
@@ -101,7 +101,7 @@ def test_the_program_that_runs_is_asked_for_again_and_none_is_on_trial_any_more(
         upgrade = world.upgrade(A)
         upgrade.want(A)
         runs = asyncio.create_task(upgrade.run())
-        await asyncio.wait_for(world.saved.wait(), WAIT_S)
+        await in_time("a choice that is saved", world.saved.wait())
         assert (world.choice, upgrade.why) == (Choice(proved=A), "")
         runs.cancel()
 

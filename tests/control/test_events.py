@@ -39,7 +39,7 @@ from geartrain_cloud.platform.config import ControlSection
 from geartrain_cloud.rest import answers
 from geartrain_cloud.rest.audit import AuditLog
 from tests.control.platform_client import Client, control_process
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, in_time
 
 OUTLINE = Outline("heat", [Channel("readings", ["probes"])], [SourceOutline("probes", bounded=True)], "r1")
 ASKED = Submission("heat", "mill:app", "auto", "all")
@@ -488,7 +488,7 @@ async def slow_reader(folder: Path) -> bytes:
             database.executemany(add, [(json.dumps({"why": "x" * 1_000}),)] * events.EVENTS_MAX)
         quick = await asyncio.to_thread(read_all, Client(f"http://127.0.0.1:{port}", "own"))
         assert quick == list(range(1, events.EVENTS_MAX + 1))
-        await asyncio.wait_for(heard.anything.wait(), WAIT_S)
+        await in_time("what the platform says", heard.anything.wait())
         slow.settimeout(WAIT_S)
         with slow, slow.makefile("rb") as file:
             return await asyncio.to_thread(file.read)

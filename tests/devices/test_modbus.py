@@ -30,7 +30,7 @@ from geartrain_devices.sharing import ExclusiveSplit
 from tests.devices.agent_process import AgentProcess
 from tests.devices.lines_flow import Power
 from tests.ports import free_port
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, in_time
 
 
 class Drive(Record):
@@ -143,6 +143,28 @@ def test_units_behind_one_address_are_read_in_turn() -> None:
     assert found.values[:6] == [expected(1, -1_200), expected(7, 350)] * 3
     assert found.reasons == []
     assert found.times == sorted(found.times)
+
+
+def test_a_source_closes_at_whatever_turn_of_the_loop_it_is_asked_to() -> None:
+    """The library waits for answers with `asyncio.wait_for`, which loses cancellations on Python 3.11."""
+    source = ModbusTcp[Drive](
+        host="127.0.0.1", port=free_port(), units=[1, 7], registers=REGISTERS, every_s=0.01
+    )
+
+    async def story() -> None:
+        server = await serve(source.port, drive(1, 5), drive(7, 6))
+        for turns in range(40):
+            (split,) = source.open("d1", "drives", Drive)
+            await split.read(0, 1_000)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await in_time("the end of the source", split.close())
+            closed.append(turns)
+        await shut(server)
+
+    closed = list[int]()
+    asyncio.run(story())
+    assert closed == list(range(40))
 
 
 class Hurried(SystemClock):

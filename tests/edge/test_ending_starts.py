@@ -13,7 +13,7 @@ from geartrain.errors.reason import Reason
 from geartrain_edge.errors import StartError
 from geartrain_edge.parent.apps import Apps, AppsPolicy, Health
 from geartrain_edge.parent.measuring import Spent
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, in_time
 
 
 class Agent:
@@ -29,7 +29,8 @@ class Agent:
 
     async def wait(self, seconds: float) -> None:
         try:
-            await asyncio.wait_for(self._over.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._over.wait()
         except TimeoutError:
             return
 
@@ -116,7 +117,7 @@ async def ended_in_a_start(starter: SlowStarter, stop_s: float, *, goes_on: bool
 
 
 def story(work: Coroutine[None, None, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, WAIT_S))
+    asyncio.run(in_time("the end of the parent", work))
 
 
 @pytest.mark.parametrize(("asked", "how"), [([], ["terminate"]), (["deaf"], ["deaf", "terminate", "kill"])])

@@ -29,7 +29,7 @@ from geartrain_edge.joining.join import Invitation, Place, join, renew
 from geartrain_edge.parent.config import read_device
 from tests.control.enrolled import DAY_S, World, opened
 from tests.ports import free_port
-from tests.waiting import WAIT_S
+from tests.waiting import WAIT_S, in_time
 
 
 def invitation(world: World, device: str = "truck-1") -> Invitation:
@@ -73,7 +73,7 @@ async def run(*arguments: str, given: str = "", kill_after_s: float = 0.0) -> tu
         await asyncio.sleep(kill_after_s)
         with suppress(ProcessLookupError):
             process.kill()
-    out, said = await asyncio.wait_for(process.communicate(given.encode()), WAIT_S)
+    out, said = await in_time("the end of gear-agent", process.communicate(given.encode()))
     return process.returncode or 0, out.decode(), said.decode()
 
 
@@ -144,10 +144,10 @@ def test_with_a_file_it_waits_until_there_is_a_network(tmp_path: Path) -> None:
         words = ("join", "--from", str(source), "--device", str(tmp_path / "device.toml"))
         process = await started(*words)
         assert process.stderr is not None
-        first = await asyncio.wait_for(process.stderr.readline(), WAIT_S)
+        first = await in_time("its first line", process.stderr.readline())
         assert b"is there a network?; trying again" in first
         async with opened(tmp_path / "platform", fleet):
-            out, said = await asyncio.wait_for(process.communicate(), WAIT_S)
+            out, said = await in_time("the end of gear-agent", process.communicate())
         assert (process.returncode, out[:17], said) == (0, b"joined as truck-1", b"")
 
     asyncio.run(story())

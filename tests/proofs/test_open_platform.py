@@ -28,7 +28,7 @@ from tests.control.platform_client import client_of
 from tests.ports import free_port
 from tests.proofs.test_platform import FLOW, gear, until, until_ended, write_readings
 from tests.supervisor.test_up import pids, platform
-from tests.waiting import WAIT_S, Wait
+from tests.waiting import WAIT_S, Wait, in_time
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.mosquitto]
 
@@ -123,9 +123,9 @@ async def is_revoked_for_good(revoke: list[str], lost: Held, other: Held) -> Non
     """Revoke a device: its open connection ends and none comes again, and another's comes again."""
     is_open = asyncio.Event()
     ends = asyncio.create_task(lost.ends(is_open))
-    await asyncio.wait_for(is_open.wait(), WAIT_S)
+    await in_time("an open connection", is_open.wait())
     await asyncio.to_thread(subprocess.run, revoke, check=True, capture_output=True)
-    assert await asyncio.wait_for(ends, WAIT_S)
+    assert await in_time("its end", ends)
     wait = Wait("a device to be let in")
     while not await other.is_let_in():
         wait.check()

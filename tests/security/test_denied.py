@@ -20,7 +20,7 @@ from geartrain_cloud.certs import DEVICE
 from geartrain_edge.parent.lane import BACKOFF
 from tests.ports import free_port
 from tests.security.fleet import Secured, secured, start, stop
-from tests.waiting import WAIT_S
+from tests.waiting import in_time
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
@@ -69,7 +69,7 @@ def test_a_restart_of_the_broker_denies_none_of_its_clients(broker: Secured) -> 
         await asyncio.gather(*(client.task for client in clients), return_exceptions=True)
         return [error for client in clients for error in client.errors]
 
-    errors = asyncio.run(asyncio.wait_for(story(), WAIT_S))
+    errors = asyncio.run(in_time("the story", story()))
     assert len(errors) >= CLIENTS * RESTARTS
     assert [str(error) for error in errors if isinstance(error, DeniedError)] == []
 
@@ -109,7 +109,7 @@ def test_a_device_whose_password_is_put_right_comes_back(tmp_path: Path) -> None
         await asyncio.gather(client.task, return_exceptions=True)
 
     try:
-        asyncio.run(asyncio.wait_for(story(), WAIT_S))
+        asyncio.run(in_time("the story", story()))
     finally:
         stop(process)
 
@@ -128,7 +128,7 @@ def test_a_device_whose_certificate_is_revoked_comes_back_with_a_new_one(broker:
         client.task.cancel()
         await asyncio.gather(client.task, return_exceptions=True)
 
-    asyncio.run(asyncio.wait_for(story(), WAIT_S))
+    asyncio.run(in_time("the story", story()))
 
 
 def revoke(broker: Secured, device: str) -> None:

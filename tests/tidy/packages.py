@@ -15,7 +15,8 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "geartrain": (
         ("errors", "printable"),
         ("ports", "records"),
-        ("adapters", "concurrency", "schema"),
+        ("concurrency", "schema"),
+        ("adapters",),
         ("aggregates", "declarations", "state", "wire"),
         ("bundle", "control", "delivery", "fleet", "graph"),
         ("accumulating", "tasks"),

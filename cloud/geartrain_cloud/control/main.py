@@ -24,6 +24,7 @@ from geartrain.adapters.plain_log import log_to_stderr
 from geartrain.adapters.service_notes import ServiceNotes, noted_service
 from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
 from geartrain.adapters.system import SystemClock, SystemRandomness
+from geartrain.concurrency.cancelling import end_task
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.printable import printable
 from geartrain_cloud.control.adaptive_rounds import AdaptiveRounds
@@ -166,8 +167,7 @@ async def _serve(config: PlatformConfig, notes: ServiceNotes) -> bool:
                 due.append(_renewing(config, store, clock, enrolment))
                 await _reconcile(reconciler, observer, changed, stopped, lane, due)
             finally:
-                lane.cancel()
-                await asyncio.wait([lane])
+                await end_task(lane)
                 if devices is not None:
                     await devices.cleanup()
         finally:
@@ -343,9 +343,7 @@ async def _reconcile(
                         one.round()
                 observer.look()
     finally:
-        ends.cancel()
-        with suppress(asyncio.CancelledError):
-            await ends
+        await end_task(ends)
 
 
 def _former_port(places: PlatformPlaces) -> int:

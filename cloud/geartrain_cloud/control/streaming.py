@@ -210,7 +210,8 @@ class Streams:
         """Wait until there may be more; what comes may be other apps' alone, and nothing that is sent."""
         due_s = one.written_s + self._heartbeat_s
         with suppress(TimeoutError):
-            await asyncio.wait_for(one.news.wait(), max(due_s - self._now_s(), 0))
+            async with asyncio.timeout(max(due_s - self._now_s(), 0)):
+                await one.news.wait()
             await asyncio.sleep(TOGETHER_S)
         if self._now_s() >= due_s:
             await self._write_bytes(response, one, f"id: {one.after}\n\n".encode())
@@ -219,7 +220,8 @@ class Streams:
         """Say why a stream ends, as far as the connection takes it, and hang up where it does not."""
         try:
             said = self._sign("end", one, {"why": why})
-            await asyncio.wait_for(response.write(_lines([said])), self._leave_s)
+            async with asyncio.timeout(self._leave_s):
+                await response.write(_lines([said]))
         except TimeoutError:
             if one.request.transport is not None:
                 one.request.transport.abort()
@@ -233,7 +235,8 @@ class Streams:
 
     async def _write_bytes(self, response: web.StreamResponse, one: _Follower, content: bytes) -> None:
         try:
-            await asyncio.wait_for(response.write(content), self._write_s)
+            async with asyncio.timeout(self._write_s):
+                await response.write(content)
         except TimeoutError:
             raise _SlowError from None
         one.written_s = self._now_s()

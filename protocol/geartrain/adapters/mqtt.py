@@ -22,6 +22,7 @@ import aiomqtt
 
 from geartrain.adapters.network_faults import UNKNOWN, failure_of
 from geartrain.adapters.paho_log import read_alert, read_failure
+from geartrain.concurrency.cancelling import heed_cancellation
 from geartrain.errors import DeniedError, HungUpError, NetError
 from geartrain.ports.net import Incoming
 
@@ -234,7 +235,7 @@ class MqttConnection:
         """Subscribe with QoS 1; raises `NetError` when the broker refuses."""
         self._check()
         try:
-            granted = await self._client.subscribe(topic_filter, qos=1)
+            granted = await heed_cancellation(self._client.subscribe(topic_filter, qos=1))
         except (aiomqtt.MqttError, ValueError) as error:
             was_closed = self._client.was_closed
             why = _failure(error, "it is no filter that MQTT takes: correct the topic")
@@ -261,7 +262,7 @@ class MqttConnection:
         self._broken = self._broken or NetError(f"the connection to the broker at {self._broker} was closed")
         self._abandon()
         try:
-            await self._client.__aexit__(None, None, None)
+            await heed_cancellation(self._client.__aexit__(None, None, None))
         except aiomqtt.MqttError:
             _LOG.info("the broker at %s did not answer the disconnect", self._broker)
 
