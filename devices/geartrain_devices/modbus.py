@@ -320,11 +320,10 @@ class _Poll:
         pause_s = _PAUSE_S
         while self._client is None or not self._client.connected:
             self._close()
-            client = self._new()
-            if await self._connect(client):
-                self._client = client
+            self._client = self._new()  # before it is open, so that whoever is cancelled closes it
+            if await self._connect(self._client):
                 break
-            client.close()
+            self._close()
             if pause_s == _PAUSE_S:  # once for each time that it is away
                 hear(
                     _Turn(

@@ -144,7 +144,7 @@ def test_with_a_file_it_waits_until_there_is_a_network(tmp_path: Path) -> None:
         words = ("join", "--from", str(source), "--device", str(tmp_path / "device.toml"))
         process = await started(*words)
         assert process.stderr is not None
-        first = await in_time("its first line", process.stderr.readline())
+        first = await in_time("the first line of gear-agent", process.stderr.readline())
         assert b"is there a network?; trying again" in first
         async with opened(tmp_path / "platform", fleet):
             out, said = await in_time("the end of gear-agent", process.communicate())

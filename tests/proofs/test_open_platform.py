@@ -125,7 +125,7 @@ async def is_revoked_for_good(revoke: list[str], lost: Held, other: Held) -> Non
     ends = asyncio.create_task(lost.ends(is_open))
     await in_time("an open connection", is_open.wait())
     await asyncio.to_thread(subprocess.run, revoke, check=True, capture_output=True)
-    assert await in_time("its end", ends)
+    assert await in_time("the end of the connection", ends)
     wait = Wait("a device to be let in")
     while not await other.is_let_in():
         wait.check()

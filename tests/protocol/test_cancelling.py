@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import suppress
 
 import pytest
@@ -20,6 +21,19 @@ async def lose_a_cancellation(error: Exception | None = None) -> int:
     return 1
 
 
+def assert_cancelled(work: Coroutine[None, None, None]) -> None:
+    """A task that is cancelled in mid-work ends so."""
+
+    async def story() -> None:
+        task = asyncio.create_task(work)
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    asyncio.run(in_time("the end of the task", story()))
+
+
 @pytest.mark.parametrize("error", [None, ConnectionError()])
 def test_a_task_ends_whose_library_loses_its_cancellation(error: Exception | None) -> None:
     async def go_on() -> None:
@@ -27,14 +41,7 @@ def test_a_task_ends_whose_library_loses_its_cancellation(error: Exception | Non
             with suppress(ConnectionError):
                 await heed_cancellation(lose_a_cancellation(error))
 
-    async def story() -> None:
-        task = asyncio.create_task(go_on())
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled()
-
-    asyncio.run(in_time("the end of the task", story()))
+    assert_cancelled(go_on())
 
 
 def test_a_task_that_was_cancelled_before_may_call_a_library_to_clean_up() -> None:
@@ -46,14 +53,7 @@ def test_a_task_that_was_cancelled_before_may_call_a_library_to_clean_up() -> No
         finally:
             closed.append(await heed_cancellation(asyncio.sleep(0, 2)))
 
-    async def story() -> None:
-        task = asyncio.create_task(work())
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled()
-
-    asyncio.run(in_time("the end of the task", story()))
+    assert_cancelled(work())
     assert closed == [2]
 
 

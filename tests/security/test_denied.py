@@ -69,7 +69,7 @@ def test_a_restart_of_the_broker_denies_none_of_its_clients(broker: Secured) -> 
         await asyncio.gather(*(client.task for client in clients), return_exceptions=True)
         return [error for client in clients for error in client.errors]
 
-    errors = asyncio.run(in_time("the story", story()))
+    errors = asyncio.run(in_time("clients that outlive restarts of the broker", story()))
     assert len(errors) >= CLIENTS * RESTARTS
     assert [str(error) for error in errors if isinstance(error, DeniedError)] == []
 
@@ -109,7 +109,7 @@ def test_a_device_whose_password_is_put_right_comes_back(tmp_path: Path) -> None
         await asyncio.gather(client.task, return_exceptions=True)
 
     try:
-        asyncio.run(in_time("the story", story()))
+        asyncio.run(in_time("a device that comes back with its password", story()))
     finally:
         stop(process)
 
@@ -128,7 +128,7 @@ def test_a_device_whose_certificate_is_revoked_comes_back_with_a_new_one(broker:
         client.task.cancel()
         await asyncio.gather(client.task, return_exceptions=True)
 
-    asyncio.run(in_time("the story", story()))
+    asyncio.run(in_time("a device that comes back with its certificate", story()))
 
 
 def revoke(broker: Secured, device: str) -> None:

@@ -1,4 +1,4 @@
-"""Concurrency: the few rules of asyncio that the agent, ingest and the outbox's sender share.
+"""Concurrency: the few rules of asyncio that adapters, sources, agents, ingest and senders share.
 
 It has no effects of its own: time and the network come in through ports.
 """
