@@ -16,7 +16,8 @@ from geartrain.errors import GeartrainError
 from geartrain.records.codes import Code
 from geartrain.schema import ColumnBatch, derive
 from geartrain.sinks import ParquetTable, Sink, WebhookSink
-from geartrain_cloud.hosting.errors import NotYetError
+from geartrain_cloud.hosting import flow_store
+from geartrain_cloud.hosting.errors import NotYetError, ParkedError
 from geartrain_cloud.hosting.flow_store import FlowStore, Portion
 from geartrain_cloud.hosting.steering import Stop
 from geartrain_cloud.log.pack import pack, unpack
@@ -247,4 +248,93 @@ def test_what_is_parked_counts_as_held(tmp_path: Path) -> None:
         other.execute("ROLLBACK")
     kept.until(lambda: not kept.store.held)
     assert kept.store.stops() == (Stop(2, {"0": 3}),)
+    kept.store.close()
+
+
+def test_what_is_parked_once_more_does_not_hide_where_the_tables_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss of power took Spark's newest files, and a micro-batch that the tables hold is run again."""
+    kept = Kept(tmp_path)
+    for count in range(5):
+        kept.give(portion(count))
+    with closing(sqlite3.connect(tmp_path / "t.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        kept.give(portion(2))
+        assert (kept.store.count(), kept.store.stand()) == (4, {"0": 5})
+        assert kept.store.stops() == (Stop(4, {"0": 5}),)
+        kept.store.close()
+        other.execute("ROLLBACK")
+    with monkeypatch.context() as patched:
+        patched.setattr(FlowStore, "_drain", lambda _: None)
+        kept.store = kept.open()
+        assert kept.store.stops() == (Stop(4, {"0": 5}),)
+        kept.store.close()
+    kept.changed.clear()
+    kept.store = kept.open()
+    kept.until(lambda: not kept.store.held)
+    assert kept.held() == [f"s{count}" for count in range(5)]
+    kept.store.close()
+
+
+def test_what_is_made_again_does_not_hide_where_stores_that_do_not_say_it_stand(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    past = [
+        Portion(one.count, {"0": 9}, one.rows, 1, 1, 0, {"0": one.count + 1})
+        for one in map(portion, range(4))
+    ]
+    for one in (*past, past[1]):
+        kept.give(one)
+    kept.store.close()
+    kept.store = kept.open()
+    assert kept.store.stops() == (Stop(3, {"0": 4}),)
+    kept.store.close()
+
+
+def test_it_says_where_it_stands_while_what_is_parked_is_written(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a host starts: the file is gone, and its thread has not come further yet."""
+    with closing(sqlite3.connect(kept.folder / "t.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        kept.give(portion(0))
+        kept.store.close()
+        other.execute("ROLLBACK")
+    gone, go = threading.Event(), threading.Event()
+
+    def sync(_: Path) -> None:
+        gone.set()
+        wait_for("the store to be asked", go.is_set)
+
+    monkeypatch.setattr(flow_store, "fsync_path", sync)
+    kept.changed.clear()
+    kept.store = kept.open()
+    wait_for("the parked file to go", gone.is_set)
+    assert kept.store.stops() == (Stop(0, {"0": 1}),)
+    go.set()
+    kept.until(lambda: not kept.store.held)
+    kept.store.close()
+
+
+def spoiled(raw: bytes) -> bytes:
+    return raw[:-3] + bytes([raw[-3] ^ 1]) + raw[-2:]
+
+
+@pytest.mark.parametrize("damage", [lambda raw: raw[: len(raw) // 2], lambda _: b"", spoiled])
+def test_a_damaged_parked_file_is_said(kept: Kept, damage: Callable[[bytes], bytes]) -> None:
+    with closing(sqlite3.connect(kept.folder / "t.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        kept.give(portion(0))
+        kept.store.close()
+        other.execute("ROLLBACK")
+    path = kept.folder / "parked" / "0"
+    raw = path.read_bytes()
+    path.write_bytes(damage(raw))
+    with pytest.raises(ParkedError, match=r"parked/0, which cannot be read .* gear replay"):
+        kept.open()
+    path.write_bytes(raw)
+    kept.changed.clear()
+    kept.store = kept.open()
+    kept.until(lambda: not kept.store.held)
+    assert kept.held() == ["s0"]
     kept.store.close()

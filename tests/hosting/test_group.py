@@ -172,3 +172,22 @@ def test_a_flow_whose_tables_go_away_while_it_goes_over_is_out_and_says_why(
     assert group.returning == {"stone.1~1"}  # it is brought in again when they are back
     assert SteeringFile(places.group("all").steering).read().out == group.out
     assert (closed, list(group.version.flows)) == (["it"], ["stone.1~1"])
+
+
+def test_a_flow_whose_parked_rows_cannot_be_read_is_out_alone(places: HostPlaces) -> None:
+    own, prepared = places.group("all"), Prepared("p", {}, 1, (), ("readings",), (), program=program())
+    put_prepared(own.plans, prepared)
+    MillLog(places.folder.parent / "log", "sand.1", 0).writer.close()
+    members = {f"{app}.1": Member(AppTables(places.folder / f"{app}.sqlite")) for app in ("stone", "sand")}
+    group = group_of(places)
+    added = [Admission(flow, "r", prepared, member) for flow, member in members.items()]
+    assert group.publish(added) == {}
+    group.close()
+    write_private(own.parked("stone.1", 1) / "0", b"half a file")
+    group = group_of(places)
+    group.open(members)
+    assert list(group.out) == ["stone.1~1"]
+    assert "parked/stone.1/0, which cannot be read" in group.out["stone.1~1"].why
+    assert group.returning == {"stone.1~1"}  # the file may come back
+    assert list(group._stores) == ["sand.1~1"]
+    group.close()

@@ -17,5 +17,9 @@ class OtherProgramError(HostError):
     """A flow was prepared by another version of this program, whose pickles are none of ours."""
 
 
+class ParkedError(HostError):
+    """Rows that wait for a flow's tables cannot be read; the file may come back."""
+
+
 class PreparationError(HostError):
     """A flow cannot be hosted as it is asked for; names it."""

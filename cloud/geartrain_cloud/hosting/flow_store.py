@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,7 @@ from geartrain.graph.graph import DEAD_LETTERS
 from geartrain.printable import printable
 from geartrain.records.codes import Code
 from geartrain.schema import ColumnBatch
-from geartrain_cloud.hosting.errors import HostError, NotYetError
+from geartrain_cloud.hosting.errors import HostError, NotYetError, ParkedError
 from geartrain_cloud.hosting.steering import Stop
 from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.sinks.layout import Layout
@@ -37,6 +38,8 @@ BUSY_S = 0.1
 """How long a write waits for whoever else writes the flow's tables, before it is parked."""
 _ENDS = "ends"
 """The file, beside what is parked."""
+_DIGEST = 16
+"""Bytes at the beginning of a parked file: the digest (BLAKE2b) of the others."""
 RETRY_S = 0.5
 """Between two attempts to write what is parked."""
 
@@ -75,7 +78,7 @@ class FlowStore:
         """folder: the generation's own, where it is noted that dead letters have stopped it; parked: the
         flow's, for what is parked; on_change: called in any thread when `held` may have changed.
 
-        Raises `OSError`.
+        Raises `ParkedError` where what is parked is damaged, and `OSError`.
         """
         self._tables, self._folder = tables, parked
         self._on_change, self._retry_s = on_change, retry_s
@@ -88,7 +91,9 @@ class FlowStore:
         self._tripped = ""
         self._planned: tuple[list[Layout], Future[object]] | None = None
         self._ended: dict[int, dict[str, int]] | None = None
-        self._parked = sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdecimal())
+        counts = sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdecimal())
+        self._parked = {count: self._read(count).positions for count in counts}
+        """Where each micro-batch ends that is parked, by its count."""
         self.repeated = 0
         """Micro-batches that were run again and not written, because the tables held them."""
         try:
@@ -111,18 +116,24 @@ class FlowStore:
 
     def count(self) -> int:
         """The newest of its own micro-batches that is in the tables or parked."""
-        with self._lock:
-            parked = max(self._parked, default=-1)
-        held = self._tables.progress(HOSTED)
-        return max(parked, -1 if held is None else held.batch_id)
+        return self._newest()[0]
 
     def stand(self) -> dict[str, int]:
         """Where the newest of these micro-batches ends."""
+        parked = self._newest()[1]
+        return self._tables.positions(HOSTED) if parked is None else dict(parked)
+
+    def _newest(self) -> tuple[int, dict[str, int] | None]:
+        """That count, and where it ends, None where the tables say that.
+
+        What is parked once more, after Spark's newest files were lost, is older than what the tables hold.
+        """
         with self._lock:
-            parked = max(self._parked, default=None)
-        if parked is not None:
-            return dict(self._read(parked).positions)
-        return self._tables.positions(HOSTED)
+            parked = max(self._parked, default=-1)
+            ends = self._parked.get(parked)
+        held = self._tables.progress(HOSTED)
+        count = -1 if held is None else held.batch_id
+        return (count, None) if count > parked else (parked, ends)
 
     def stops(self) -> tuple[Stop, ...]:
         """Where the newest micro-batch ends that is in the tables or parked. Then the end of the one after
@@ -130,9 +141,10 @@ class FlowStore:
 
         Raises `TableError`.
         """
-        ends, count = self._ends(), self.count()
-        found = [Stop(count, ends.get(count) or self.stand())] if count >= 0 else []
-        ahead = {} if self._parked else ends.get(count + 1) or dict(self._tables.ahead(HOSTED))
+        ends, (count, parked) = self._ends(), self._newest()
+        stand = self._tables.positions(HOSTED) if parked is None else parked
+        found = [Stop(count, ends.get(count) or dict(stand))] if count >= 0 else []
+        ahead = {} if parked is not None else ends.get(count + 1) or dict(self._tables.ahead(HOSTED))
         return (*found, Stop(count + 1, ahead)) if ahead else tuple(found)
 
     def _ends(self) -> dict[int, dict[str, int]]:
@@ -152,6 +164,8 @@ class FlowStore:
             return
         if self._ended is None:
             self._ended = self._ends()
+        if portion.count < max(self._ended, default=-1):  # the stores have more, and this is made again
+            return
         ended = {count: ends for count, ends in self._ended.items() if count == portion.count - 1}
         ended[portion.count] = portion.ends or portion.positions
         if ended != self._ended:
@@ -184,10 +198,10 @@ class FlowStore:
                 why = f"{type(error).__name__}: {why}"
         else:
             why = "its tables do not take rows in time"
-        write_durable(self._folder / str(portion.count), msgspec.msgpack.encode(portion))
+        raw = msgspec.msgpack.encode(portion)
+        write_durable(self._folder / str(portion.count), _digest(raw) + raw)
         with self._lock:
-            if portion.count not in self._parked:
-                self._parked.append(portion.count)
+            self._parked[portion.count] = portion.positions
         self._waiting = why
         self._on_change()
         if not self._closing.is_set():
@@ -218,7 +232,7 @@ class FlowStore:
             count = min(self._parked)
             try:
                 self._write(self._read(count))
-            except (GeartrainError, OSError, msgspec.DecodeError) as error:
+            except (GeartrainError, OSError) as error:
                 self._waiting = printable(" ".join(str(error).split()))
                 self._on_change()
                 self._closing.wait(self._retry_s)
@@ -226,14 +240,24 @@ class FlowStore:
             (self._folder / str(count)).unlink(missing_ok=True)
             fsync_path(self._folder)
             with self._lock:
-                self._parked.remove(count)
+                del self._parked[count]
         if not self._parked:
             self._waiting = ""
             self._on_change()
 
     def _read(self, count: int) -> Portion:
-        raw = (self._folder / str(count)).read_bytes()
-        return msgspec.msgpack.decode(raw, type=Portion)
+        """What is parked of a micro-batch; raises `ParkedError`."""
+        path = self._folder / str(count)
+        try:
+            raw = path.read_bytes()
+            if _digest(raw[_DIGEST:]) != raw[:_DIGEST]:
+                raise ValueError("its content is not what was written")
+            return msgspec.msgpack.decode(raw[_DIGEST:], type=Portion)
+        except (OSError, ValueError) as error:
+            raise ParkedError(
+                f"rows are parked in {path}, which cannot be read ({error}): bring the file back from a copy "
+                "and start the platform again, or have gear replay make all tables anew from the log"
+            ) from None
 
     def check(self, layouts: Sequence[Layout]) -> None:
         """Raise a `GeartrainError` where the tables cannot become these, a `NotYetError` where that is not
@@ -270,3 +294,7 @@ class FlowStore:
 def _asked_for(letters: ColumnBatch) -> int:
     """How many are of records that an update has given up."""
     return letters.fields[1].count(Code.GIVEN_UP)
+
+
+def _digest(raw: bytes) -> bytes:
+    return blake2b(raw, digest_size=_DIGEST).digest()

@@ -30,7 +30,7 @@ from geartrain.errors import GeartrainError, LedgerError
 from geartrain.printable import printable
 from geartrain_cloud.hosting.admission import Admission, Key, Member, is_locked
 from geartrain_cloud.hosting.crossing import boundary, check_successor, dropped_state, has_written, stands_at
-from geartrain_cloud.hosting.errors import HostError, OtherProgramError
+from geartrain_cloud.hosting.errors import HostError, OtherProgramError, ParkedError
 from geartrain_cloud.hosting.flow_store import BUSY_S, RETRY_S, FlowStore
 from geartrain_cloud.hosting.group_file import open_group
 from geartrain_cloud.hosting.group_query import GroupQuery
@@ -129,8 +129,8 @@ class Group:
 
     @property
     def returning(self) -> set[str]:
-        """Generations that are out and come back: their tables were locked when they were to be opened, or
-        another version of the program had prepared them.
+        """Generations that are out and come back. Their tables were locked, another version of the program
+        had prepared them, or rows that are parked could not be read.
         """
         return {name for name, one in self._steering.out.items() if one.returns}
 
@@ -203,7 +203,7 @@ class Group:
                 raise HostError(f"flow {hosted.flow} is not wanted any more")
             self._open_store(hosted, member, offsets)
         except GeartrainError as error:
-            returns = is_locked(error) or isinstance(error, OtherProgramError)
+            returns = is_locked(error) or isinstance(error, OtherProgramError | ParkedError)
             self._note_out(hosted, str(error), offsets, returns=returns)
 
     def _forget_suspects(self) -> None:

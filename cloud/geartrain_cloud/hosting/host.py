@@ -367,7 +367,7 @@ class Host:
             found.state, found.why = "starting", ""
         if stopped := self.groups.stopped(key):
             found.state, found.why = "failed", stopped
-        if failed is not None:
+        if failed is not None and failed.why != found.why:
             found.why = "; ".join(filter(None, [found.why, failed.why]))
         return found
 
