@@ -5,6 +5,7 @@ begins anew. Without Spark; a kill may come at each step.
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -149,29 +150,68 @@ def test_a_torn_checkpoint_is_cut_back_to_what_is_whole(
     assert found.whole == whole
     if whole is None:
         return
-    unlink, left = Path.unlink, [0]
+    copied = checkpoint.location.with_name("before")
+    shutil.copytree(checkpoint.location, copied)
+    for comes_back in (0.0, 0.5, 1.0):  # of what was removed and not synced, at a loss of power
+        shutil.rmtree(checkpoint.location)
+        shutil.copytree(copied, checkpoint.location)
+        with monkeypatch.context() as patched:
+            end_amid_cutting_back(checkpoint, versions, whole, Removals(patched, comes_back))
+        check_whole(checkpoint, keeps_state=True)
+        assert numbers(checkpoint.location / "commits")[-1] == whole
+        assert numbers(checkpoint.location / "offsets")[-1] in (whole, whole + 1)
 
-    def killed(path: Path, missing_ok: bool = False) -> None:
-        left[0] -= 1
-        if left[0] < 0:
+
+class Removals:
+    """Files that were removed, and the folders that were synced since; the host ends amid them."""
+
+    def __init__(self, patches: pytest.MonkeyPatch, comes_back: float) -> None:
+        """comes_back: of those whose folder was not synced, how many at a loss of power, from 0 to 1."""
+        self._unlink, self._comes_back, self._random = Path.unlink, comes_back, random.Random(7)
+        self.left = 0
+        """So many are removed before the end."""
+        self._gone: dict[Path, bytes] = {}
+        patches.setattr(Path, "unlink", lambda path, missing_ok=False: self.remove(path))
+        patches.setattr(mending, "fsync_path", self.sync)
+
+    def remove(self, path: Path) -> None:
+        self.left -= 1
+        if self.left < 0:
             raise Killed
-        unlink(path, missing_ok)
+        if path.exists():
+            self._gone[path] = path.read_bytes()
+            self._unlink(path)
 
-    monkeypatch.setattr(Path, "unlink", killed)
-    for count in range(200):  # a kill after each file
-        left[0] = count
+    def sync(self, folder: Path) -> None:
+        self._gone = {path: raw for path, raw in self._gone.items() if path.parent != folder}
+
+    def lose_power(self) -> None:
+        for path, raw in self._gone.items():
+            if self._random.random() < self._comes_back:
+                path.write_bytes(raw)
+        self._gone = {}
+
+
+def end_amid_cutting_back(checkpoint: Checkpoint, versions: Versions, whole: int, removals: Removals) -> None:
+    """Cut back, with an end after each file that is removed."""
+    for count in range(200):
+        removals.left = count
         try:
             cut_back(checkpoint, whole)
         except Killed:
+            removals.lose_power()
             again = damage_of(checkpoint, versions)
             changes = checkpoint.location.rglob("*.changelog")
             left_over = [path for path in changes if int(path.stem) > whole + 1]
             assert not left_over if again is None else again.whole == whole
         else:
-            break
-    check_whole(checkpoint, keeps_state=True)
-    assert numbers(checkpoint.location / "commits")[-1] == whole
-    assert numbers(checkpoint.location / "offsets")[-1] in (whole, whole + 1)
+            removals.lose_power()  # Spark's newest files have not come yet
+            assert damage_of(checkpoint, versions) is None
+            assert not [
+                path for path in checkpoint.location.rglob("*.changelog") if int(path.stem) > whole + 1
+            ]
+            return
+    raise AssertionError("it was never done")
 
 
 def test_a_checkpoint_is_not_cut_back_behind_a_change_that_its_plan_has_forgotten(own: GroupPlaces) -> None:

@@ -6,10 +6,10 @@ is cut back to the newest micro-batch that is whole. Where none is, it begins an
 from the beginning. Either way flows make again what their tables hold, up to where these stand
 (`Steering.stops`).
 
-Guarantees: each row is in each table once. Only files behind the micro-batch that is kept are removed, so a
-kill amid that leaves a checkpoint that is cut back to the same place. One that begins anew sets the former
-aside first, and does all the rest again until a micro-batch is committed. A flow whose state cannot be made
-again in this way is named, with the reason.
+Guarantees: each row is in each table once. Only files behind the micro-batch that is kept are removed, and
+durably. So a kill or a loss of power amid that leaves a checkpoint that is cut back to the same place. One
+that begins anew sets the former aside first, and does all the rest again until a micro-batch is committed. A
+flow whose state cannot be made again in this way is named, with the reason.
 """
 
 from __future__ import annotations
@@ -118,20 +118,32 @@ def cut_back(checkpoint: Checkpoint, batch_id: int) -> None:
         last += 1
     # State goes first, while the checkpoint is still torn: an image of it that a later micro-batch has left
     # would be taken for that of the one which is planned anew.
-    gone = list[Path]()
-    for kind in ("changelog", "zip"):
-        files = (root / "state").rglob(f"*.{kind}")
-        gone += [one for one in files if one.stem.isdecimal() and int(one.stem) > batch_id + 1]
-    gone += [root / "commits" / str(one) for one in numbers(root / "commits")[::-1] if one > batch_id]
-    gone += [root / "offsets" / str(one) for one in numbers(root / "offsets")[::-1] if one > last]
+    gone = [
+        [path for path in (root / "state").rglob(f"*.{kind}") if _is_behind(path, batch_id + 1)]
+        for kind in ("changelog", "zip")
+    ]
+    gone.append([root / "commits" / str(one) for one in numbers(root / "commits")[::-1] if one > batch_id])
+    gone.append([root / "offsets" / str(one) for one in numbers(root / "offsets")[::-1] if one > last])
     try:
-        for path in gone:
-            path.unlink(missing_ok=True)
-            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+        for paths in gone:
+            _remove(paths)
         if not is_metadata_whole(checkpoint):
             write_durable(root / "metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
     except OSError as error:
         raise _unwritable(checkpoint, error) from None
+
+
+def _is_behind(path: Path, version: int) -> bool:
+    return path.stem.isdecimal() and int(path.stem) > version
+
+
+def _remove(paths: list[Path]) -> None:
+    """Remove files, so that a loss of power brings none of them back."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    for folder in sorted({path.parent for path in paths}):
+        fsync_path(folder)
 
 
 def set_aside(checkpoint: Checkpoint) -> None:

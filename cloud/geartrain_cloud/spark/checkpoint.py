@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from geartrain.adapters.files import write_private
+from geartrain.adapters.files import fsync_path, write_private
 from geartrain.adapters.layouts import refuse_former, refuse_later
 from geartrain_cloud.sinks.store import is_reached
 from geartrain_cloud.spark.buckets import BUCKETS
@@ -81,6 +81,8 @@ class Checkpoint:
                 ) from None
         # A task that writes meanwhile leaves something: Spark then refuses to start, and is started again.
         shutil.rmtree(self.location / "state", ignore_errors=True)
+        if self.location.exists():  # or a loss of power brings back what later micro-batches do not replace
+            fsync_path(self.location)
 
     def is_catching_up(self, positions: Mapping[str, int]) -> bool:
         """Whether a micro-batch that ends at `positions` only makes again what a store holds."""
