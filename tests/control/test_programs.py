@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +12,7 @@ from geartrain.control.codec import decode_state
 from geartrain.control.states import INSTALLED_PROGRAM, Reported, state_digest
 from geartrain_cloud.control.agents import standing_of
 from geartrain_cloud.control.lane_store import StoreOfLane
-from geartrain_cloud.control_store.database import VERSION
-from geartrain_cloud.control_store.errors import NotFoundError, StoreError
+from geartrain_cloud.control_store.errors import NotFoundError
 from geartrain_cloud.control_store.store import ControlStore
 
 ONE, TWO, THREE = ("1" * 64, "2" * 64, "3" * 64)
@@ -121,40 +119,3 @@ def test_what_is_shown_is_what_the_device_says(store: ControlStore) -> None:
     report(store, "t1", "", 6)
     assert standing(store, "t1") == ("as wanted", "")
     assert store.programs.used() == {TWO}
-
-
-def test_a_store_of_the_format_before_is_brought_to_this_one(tmp_path: Path) -> None:
-    path = tmp_path / "control.sqlite"
-    fresh = ControlStore(path, lambda: 1)
-    fresh.devices.add("t1", {"kind": "truck"})
-    fresh.close()
-    with sqlite3.connect(path) as database:
-        tables = database.execute("SELECT sql FROM sqlite_schema ORDER BY name").fetchall()
-        for table in (
-            *("programs", "revisions", "cut_changes", "bearers", "events", "told", "device_purges"),
-            "canaries",
-            *("secrets", "sealed_secrets", "certificates"),
-        ):
-            database.execute(f"DROP TABLE {table}")
-        kept = ("retain_s", "retain_bytes", "retain_tables_s")
-        for column in ("revision", "drops", "made_us", "cut_rules", "slots", *kept):
-            database.execute(f"ALTER TABLE instances DROP COLUMN {column}")
-        for table, column in (
-            ("assignments", "cut"),
-            ("reports", "cut"),
-            ("reports", "revision"),
-            ("reports", "reasons"),
-        ):
-            database.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
-        database.execute("PRAGMA user_version = 1")
-    database.close()
-    store = ControlStore(path, lambda: 2)
-    assert store.devices.get("t1").labels == {"kind": "truck"}
-    assert store.programs.want(["t1"], ONE, "0.3.0") == ["t1"]
-    store.close()
-    with sqlite3.connect(path) as database:
-        assert database.execute("SELECT sql FROM sqlite_schema ORDER BY name").fetchall() == tables
-        database.execute("PRAGMA user_version = 99")
-    database.close()
-    with pytest.raises(StoreError, match=f"has layout 99, and this version of Geartrain knows {VERSION}"):
-        ControlStore(path, lambda: 3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -352,48 +351,6 @@ def test_an_app_that_ends_gives_up_its_next_revision_and_a_purge_forgets_all(
     assert (store.revisions.next_of(found), len(store.revisions.former(found))) == (None, 1)
     store.apps.forget("heat.1")
     assert store.revisions.with_others() == set()
-
-
-def test_a_store_of_a_former_release_has_the_first_revision_of_each_app(tmp_path: Path) -> None:
-    path = tmp_path / "control.sqlite"
-    store = ControlStore(path, lambda: 7)
-    store.apps.submit(ASKED, outline("a"))
-    store.close()
-    with sqlite3.connect(path) as older:
-        kept = ("retain_s", "retain_bytes", "retain_tables_s")
-        for column in ("revision", "drops", "made_us", "cut_rules", "slots", *kept):
-            older.execute(f"ALTER TABLE instances DROP COLUMN {column}")
-        for table, column in (
-            ("assignments", "cut"),
-            ("reports", "cut"),
-            ("reports", "revision"),
-            ("reports", "reasons"),
-        ):
-            older.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
-        older.execute("DROP TABLE revisions")
-        older.execute("DROP TABLE cut_changes")
-        for table in (
-            "bearers",
-            "secrets",
-            "sealed_secrets",
-            "certificates",
-            "events",
-            "told",
-            "device_purges",
-            "canaries",
-        ):
-            older.execute(f"DROP TABLE {table}")
-        older.execute("PRAGMA user_version = 2")
-    older.close()
-    store = ControlStore(path, lambda: 8)
-    found = store.apps.newest("heat")
-    assert (found.revision, found.drops, found.made_us) == (1, (), 7)
-    assert store.revisions.former(found) == []
-    store.apps.enter("heat.1", State.RUNNING)
-    store.apps.plan("heat", planned(found, "b"))
-    store.apps.cross("heat.1")
-    assert store.apps.newest("heat").revision == 2
-    store.close()
 
 
 class Host(World):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -193,23 +191,6 @@ def test_a_device_that_has_not_gone_over_is_waited_for_of_those_new_sources_alon
     now = world.store.apps.newest("heat")
     applied = {one["device"]: one["lacks"] for one in world.observer.info(now)["applied"]}
     assert applied == {"t1": ["bells", "doors"], "x1": []}
-
-
-def test_reports_of_a_former_platform_are_of_the_newest_revision(tmp_path: Path) -> None:
-    one = World(tmp_path)
-    one.submit(HEAT)
-    one.store.apps.enter("heat.1", State.RUNNING)
-    one.goes_over(2, HEAT, DOORS)
-    one.says("x1", "running", runs=2)
-    assert one.members()["x1"] == ("heat", "doors")
-    one.store.close()
-    with closing(sqlite3.connect(one.config.places.control)) as database:  # as the layout 12 was
-        for column in ("revision", "reasons"):
-            database.execute(f"ALTER TABLE reports DROP COLUMN {column}")
-        database.execute("PRAGMA user_version = 12")
-    again = World(tmp_path)
-    assert again.members()["x1"] == ("heat", "doors")
-    again.store.close()
 
 
 class Live(TestingSource[Any]):

@@ -1,5 +1,5 @@
-"""Every store carries a layout number: a later one is refused in one sentence, and so is a former one of what
-keeps records in their order. Any other is brought up whole.
+"""Every store carries a mark and a layout number. Any other file, and any other number, is refused in one
+sentence that says what it is and what to do, and is left as it is.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from geartrain.adapters.layouts import SqliteLayout
+from geartrain.adapters.sqlite import open_to_write, transaction
 from geartrain.declarations.cloud_sink import ParquetTable
-from geartrain.errors import GeartrainError
+from geartrain.errors import GeartrainError, LedgerError
 from geartrain.schema import Field, FieldType, Schema
 from geartrain_cloud.backup.restoring import restore
 from geartrain_cloud.backup.writing import back_up
-from geartrain_cloud.control_store import database as control
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.control_store.tokens import Tokens
 from geartrain_cloud.downlink.outbox_file import open_outbox
@@ -105,137 +106,207 @@ def backup(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Kind:
-    """A store: opens makes it in a folder, and opens it again; file: which has the number; key: in JSON, ""
-    for SQLite's `user_version`; readers: what else opens it.
+    """A store: opens makes it in a folder, and opens it again; file: which has the mark and the number;
+    way_out: how the sentence ends that refuses it; key: in JSON, "" for a file of SQLite; readers: what else
+    opens it.
     """
 
     opens: Callable[[Path], None]
     file: str
-    known: int
+    way_out: str
     key: str = ""
     readers: tuple[Callable[[Path], None], ...] = ()
 
 
 STORES = {
-    "control store": Kind(control_store, "control.sqlite", 14),
-    "join tokens": Kind(tokens, "joins.sqlite", 1),
-    "audit log": Kind(audit, "audit.sqlite", 1),
-    "ledger": Kind(ledger, "ledger.sqlite", 7, readers=(ledger_read,)),
-    "roster": Kind(roster, "roster.sqlite", 1, readers=(roster_read,)),
-    "tables": Kind(tables, "tables.sqlite", 4),
-    "outbox": Kind(outbox, "outbox.sqlite", 2),
-    "spool": Kind(spool, "spool.sqlite", 4),
-    "group": Kind(group, "groups/shared/group.json", 3, "layout"),
-    "Parquet table": Kind(parquet, "out.parquet/_manifest.json", 2, "layout"),
-    "backup": Kind(backup, "copy/backup.json", 1, "geartrain_backup"),
+    "control store": Kind(control_store, "control.sqlite", "begin with another state folder of the platform"),
+    "join tokens": Kind(tokens, "joins.sqlite", "move it away, and make new tokens"),
+    "audit log": Kind(audit, "audit.sqlite", "move it away to begin a new one"),
+    "ledger": Kind(ledger, "ledger.sqlite", "begin with another log folder", readers=(ledger_read,)),
+    "roster": Kind(roster, "roster.sqlite", "begin with another log folder", readers=(roster_read,)),
+    "tables": Kind(tables, "tables.sqlite", "use another file"),
+    "outbox": Kind(outbox, "outbox.sqlite", "give the outbox another path"),
+    "spool": Kind(spool, "spool.sqlite", "give the device's agent an empty state folder"),
 }
+FORMER = {
+    "control store": (0, range(1, 15)),
+    "join tokens": (0, range(2)),
+    "audit log": (0, range(1, 2)),
+    "ledger": (0, range(1, 8)),
+    "roster": (0, range(1, 2)),
+    "tables": (0, range(1, 5)),
+    "outbox": (0x47454F42, range(1, 3)),
+    "spool": (0x47454152, range(1, 5)),
+}
+"""By store, the mark and the numbers that it had before marks were made anew."""
 
 
-def number(path: Path, key: str) -> int:
-    """The layout that a store carries."""
-    if key:
-        return int(json.loads(path.read_bytes())[key])
+def number(path: Path) -> tuple[int, int]:
+    """The mark and the layout that a file of SQLite carries."""
     with closing(sqlite3.connect(path)) as database:
-        return int(database.execute("PRAGMA user_version").fetchone()[0])
+        (mark,), (version,) = (
+            database.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+        )
+    return mark, version
 
 
-def set_number(path: Path, key: str, value: int) -> None:
-    if key:
-        path.write_text(json.dumps(json.loads(path.read_bytes()) | {key: value}), encoding="utf-8")
-        return
+def set_number(path: Path, mark: int, version: int) -> None:
     with closing(sqlite3.connect(path)) as database:
-        database.execute(f"PRAGMA user_version = {value}")
+        database.execute(f"PRAGMA application_id = {mark}")
+        database.execute(f"PRAGMA user_version = {version}")
 
 
 def dump(path: Path) -> str:
     with closing(sqlite3.connect(path)) as database:
-        return "\n".join(database.iterdump())
+        return f"{number(path)}" + "\n".join(database.iterdump())
+
+
+def refusals(kind: Kind, folder: Path) -> list[str]:
+    """What each that opens a store says, which leaves it as it is."""
+    file = folder / kind.file
+    before, said = dump(file), list[str]()
+    for opens in (kind.opens, *kind.readers):
+        with pytest.raises(GeartrainError) as refused:
+            opens(folder)
+        said.append(str(refused.value))
+    assert dump(file) == before
+    assert all(str(folder) in one and "\n" not in one for one in said)
+    return said
+
+
+def test_each_store_has_a_mark_of_its_own_and_begins_at_layout_1(tmp_path: Path) -> None:
+    marks = set()
+    for kind in STORES.values():
+        kind.opens(tmp_path)
+        mark, version = number(tmp_path / kind.file)
+        assert version == 1
+        marks.add(mark)
+    assert len(marks) == len(STORES)
+    assert not marks & {0, *(mark for mark, _ in FORMER.values())}
 
 
 @pytest.mark.parametrize("name", STORES)
 def test_a_later_layout_is_refused_in_one_sentence_and_left_as_it_is(tmp_path: Path, name: str) -> None:
     kind = STORES[name]
     kind.opens(tmp_path)
-    file = tmp_path / kind.file
-    assert number(file, kind.key) == kind.known
-    set_number(file, kind.key, kind.known + 1)
-    before = file.read_bytes() if kind.key else dump(file)
-    for opens in (kind.opens, *kind.readers):
-        with pytest.raises(GeartrainError) as refused:
-            opens(tmp_path)
-        assert re.search(
-            rf"has layout {kind.known + 1}, and this version of Geartrain knows {kind.known}: start the "
-            r"version that wrote it or a later one, or bring back a copy from before it$",
-            str(refused.value),
+    mark, version = number(tmp_path / kind.file)
+    set_number(tmp_path / kind.file, mark, version + 1)
+    for said in refusals(kind, tmp_path):
+        assert said.endswith(
+            f"has layout {version + 1}, and this version of Geartrain knows {version}: start the version "
+            "that wrote it or a later one, or bring back a copy from before it"
         )
-        assert str(tmp_path) in str(refused.value)
-    assert number(file, kind.key) == kind.known + 1
-    assert (file.read_bytes() if kind.key else dump(file)) == before
-    set_number(file, kind.key, kind.known)
-    if name != "backup":  # which goes to a folder that is empty
-        kind.opens(tmp_path)
+    set_number(tmp_path / kind.file, mark, version)
+    kind.opens(tmp_path)
 
 
-ORDERED = ("spool", "ledger", "tables", "group", "Parquet table")
-"""Stores with the origins of records, which had other names and another order before."""
+@pytest.mark.parametrize("name", STORES)
+def test_each_former_layout_is_refused_in_one_sentence_and_left_as_it_is(tmp_path: Path, name: str) -> None:
+    kind, (mark, versions) = STORES[name], FORMER[name]
+    kind.opens(tmp_path)
+    for version in versions:
+        set_number(tmp_path / kind.file, mark, version)
+        for said in refusals(kind, tmp_path):
+            assert said.endswith(
+                "was written by another program, or by an early version of Geartrain that this one does not "
+                f"follow: {kind.way_out}"
+            )
 
 
-@pytest.mark.parametrize("name", ORDERED)
-def test_a_former_layout_with_another_order_is_refused_and_left_as_it_is(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", STORES)
+def test_a_file_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path, name: str) -> None:
     kind = STORES[name]
+    with closing(sqlite3.connect(tmp_path / kind.file)) as database:
+        database.execute("CREATE TABLE notes (text)")
+    for said in refusals(kind, tmp_path):
+        assert "was written by another program, or by an early version of Geartrain" in said
+        assert said.endswith(kind.way_out)
+
+
+LINES = SqliteLayout(b"TEST", 1, LedgerError, "use another file")
+
+
+def lines(database: sqlite3.Connection) -> None:
+    database.execute("CREATE TABLE lines (line TEXT NOT NULL)")
+
+
+def numbered(database: sqlite3.Connection) -> None:
+    database.execute("ALTER TABLE lines ADD COLUMN number INTEGER NOT NULL DEFAULT 0")
+
+
+def broken(database: sqlite3.Connection) -> None:
+    numbered(database)
+    raise LedgerError("cut")
+
+
+def prepared(path: Path, layout: SqliteLayout) -> bool:
+    with closing(open_to_write(path, busy_s=1)) as database, transaction(database):
+        return layout.prepare(database, f"the test {path}", lines)
+
+
+def test_a_layout_is_brought_one_step_forward_in_one_transaction(tmp_path: Path) -> None:
+    path = tmp_path / "lines.sqlite"
+    second = SqliteLayout(b"TEST", 2, LedgerError, "use another file", numbered)
+    assert prepared(path, LINES)
+    assert not prepared(path, LINES)
+    before = dump(path)
+    with closing(sqlite3.connect(path)) as database, pytest.raises(LedgerError) as refused:
+        second.is_made(database, f"the test {path}")
+    assert str(refused.value) == (
+        f"the test {path} has layout 1 of a former version, and this version of Geartrain goes on with 2 "
+        "only: start the program that writes it, which brings it forward"
+    )
+    with pytest.raises(LedgerError, match="cut"):
+        prepared(path, SqliteLayout(b"TEST", 2, LedgerError, "use another file", broken))
+    assert dump(path) == before
+    assert not prepared(path, second)
+    assert number(path) == (int.from_bytes(b"TEST", "big"), 2)
+    with closing(sqlite3.connect(path)) as database:
+        assert second.is_made(database, "the test")
+        assert [row[1] for row in database.execute("PRAGMA table_info(lines)")] == ["line", "number"]
+    third = SqliteLayout(b"TEST", 4, LedgerError, "use another file", numbered)
+    with pytest.raises(LedgerError, match=r"has layout 2 of a former version, .* only: use another file$"):
+        prepared(path, third)
+    with pytest.raises(LedgerError, match="has layout 2, and this version of Geartrain knows 1"):
+        prepared(path, LINES)
+
+
+# Files of JSON
+
+
+@dataclass(frozen=True)
+class JsonKind:
+    """As `Kind`; known: the number that is written under the key."""
+
+    opens: Callable[[Path], None]
+    file: str
+    known: int
+    key: str
+
+
+JSON_STORES = {
+    "group": JsonKind(group, "groups/shared/group.json", 3, "layout"),
+    "Parquet table": JsonKind(parquet, "out.parquet/_manifest.json", 2, "layout"),
+    "backup": JsonKind(backup, "copy/backup.json", 1, "geartrain_backup"),
+}
+
+
+def set_json(path: Path, key: str, value: int | None) -> None:
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | {key: value}), encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", JSON_STORES)
+def test_a_later_layout_of_a_file_is_refused_in_one_sentence(tmp_path: Path, name: str) -> None:
+    kind = JSON_STORES[name]
     kind.opens(tmp_path)
     file = tmp_path / kind.file
-    for former in range(1, kind.known):
-        set_number(file, kind.key, former)
-        before = file.read_bytes() if kind.key else dump(file)
-        for opens in (kind.opens, *kind.readers):
-            with pytest.raises(GeartrainError) as refused:
-                opens(tmp_path)
-            said = str(refused.value)
-            assert f"has layout {former} of a former version, and this version of Geartrain" in said
-            assert str(tmp_path) in said
-        assert number(file, kind.key) == former
-        assert (file.read_bytes() if kind.key else dump(file)) == before
-    set_number(file, kind.key, kind.known)
-    kind.opens(tmp_path)
-
-
-def test_join_tokens_of_before_there_was_a_number_are_of_the_first_layout(tmp_path: Path) -> None:
-    kind = STORES["join tokens"]
-    kind.opens(tmp_path)
-    set_number(tmp_path / kind.file, "", 0)
-    kind.opens(tmp_path)
-    assert number(tmp_path / kind.file, "") == kind.known
-
-
-@pytest.mark.parametrize("name", ["group", "Parquet table"])
-def test_what_was_written_before_there_was_a_number_is_refused_as_the_first(
-    tmp_path: Path, name: str
-) -> None:
-    kind = STORES[name]
-    kind.opens(tmp_path)
-    file = tmp_path / kind.file
-    held = json.loads(file.read_bytes())
-    del held[kind.key]
-    file.write_text(json.dumps(held), encoding="utf-8")
-    with pytest.raises(GeartrainError, match="has layout 1 of a former version"):
+    set_json(file, kind.key, kind.known + 1)
+    before = file.read_bytes()
+    with pytest.raises(GeartrainError) as refused:
         kind.opens(tmp_path)
-
-
-@pytest.mark.parametrize("former", range(1, control.VERSION))
-def test_each_former_control_store_is_brought_up_in_one_transaction(
-    tmp_path: Path, former: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file, whole = tmp_path / "control.sqlite", tmp_path / "new"
-    with closing(sqlite3.connect(file)) as database:
-        database.executescript("".join(control._STEPS[:former]) + f"PRAGMA user_version = {former};")
-    before = dump(file)
-    with monkeypatch.context() as broken:
-        broken.setattr(control, "_STEPS", (*control._STEPS[:-1], control._STEPS[-1] + "BROKEN;\n"))
-        with pytest.raises(GeartrainError, match=r"control store .* cannot be used: .*BROKEN"):
-            control_store(tmp_path)
-    assert (number(file, ""), dump(file)) == (former, before)
-    control_store(tmp_path)
-    control_store(whole)
-    assert number(file, "") == control.VERSION
-    assert dump(file) == dump(whole / "control.sqlite")
+    assert re.search(
+        rf"has layout {kind.known + 1}, and this version of Geartrain knows {kind.known}: start the version "
+        "that wrote it or a later one, or bring back a copy from before it$",
+        str(refused.value),
+    )
+    assert file.read_bytes() == before

@@ -16,7 +16,7 @@ from random import Random
 from geartrain.errors import SpoolError, WireError
 from geartrain.ports import SplitProgress, SpoolCommit
 from geartrain_edge.spool.backlog import Identity
-from geartrain_edge.spool.format import FORMAT
+from geartrain_edge.spool.format import LAYOUT
 from geartrain_edge.spool.gaps import is_intact, replacement
 from geartrain_edge.spool.seal import Seal, checksum
 from geartrain_edge.spool.spool import SqliteSpool
@@ -108,7 +108,9 @@ def _head_spoiled(rng: Random, whole: bytes) -> bytes:
     """The file's first 100 bytes, the head of a page or its list of cells, or the format's number."""
     data = bytearray(whole)
     if rng.random() < 0.2:
-        data[_VERSION_AT : _VERSION_AT + 4] = rng.choice((0, 1, 2, FORMAT + 1, 2**31)).to_bytes(4, "big")
+        data[_VERSION_AT : _VERSION_AT + 4] = rng.choice((0, 2, 3, LAYOUT.version + 1, 2**31)).to_bytes(
+            4, "big"
+        )
     page = rng.randrange(len(data) // PAGE_BYTES)
     at = page * PAGE_BYTES + (0 if page and rng.random() < 0.5 else 100 * (not page)) + rng.randrange(40)
     if page == 0 and rng.random() < 0.5:

@@ -20,7 +20,7 @@ import pytest
 
 from geartrain_client.rest.door import find_door
 from geartrain_cloud.broker import is_ready
-from geartrain_cloud.control_store.database import VERSION
+from geartrain_cloud.control_store.database import LAYOUT
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.errors import PortError
 from geartrain_cloud.platform.config import read_platform
@@ -255,11 +255,12 @@ def test_ports_that_nothing_can_listen_on_are_refused(tmp_path: Path, text: str,
 def test_an_older_version_starts_nothing_on_the_store_of_a_later_one(tmp_path: Path) -> None:
     ControlStore(PlatformPlaces(tmp_path).control, lambda: 1).close()
     with closing(sqlite3.connect(PlatformPlaces(tmp_path).control)) as database:
-        database.execute(f"PRAGMA user_version = {VERSION + 1}")
+        database.execute(f"PRAGMA user_version = {LAYOUT.version + 1}")
     with platform(tmp_path) as process:
         _, said = process.communicate(timeout=WAIT_S)
     assert process.returncode == 1
-    refusal = f"has layout {VERSION + 1}, and this version of Geartrain knows {VERSION}: start the version"
+    known = LAYOUT.version
+    refusal = f"has layout {known + 1}, and this version of Geartrain knows {known}: start the version"
     assert said.splitlines()[-1].startswith(f"gear: the control store {tmp_path}/")
     assert refusal in said.splitlines()[-1]
     assert not PlatformPlaces(tmp_path).log.exists()

@@ -31,7 +31,7 @@ from geartrain.adapters.sqlite import open_to_read, translated
 from geartrain_cloud.backup.contents import SPARK, Contents
 from geartrain_cloud.backup.errors import BackupError
 from geartrain_cloud.control_store.purges import device_of_purge
-from geartrain_cloud.log.tables import LEDGER_FILE, check_version
+from geartrain_cloud.log.tables import LAYOUT, LEDGER_FILE
 from geartrain_cloud.platform.held_files import FROZEN, held_files
 from geartrain_cloud.spark.checkpoint import Checkpoint
 from geartrain_cloud.spark.errors import RefusedError
@@ -195,11 +195,11 @@ class _Taking:
             )
 
     def _segments(self) -> list[Path]:
-        ledger = self._open.get(self._contents.places.log / LEDGER_FILE)
-        if ledger is None or not ledger.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            return []
-        with translated(BackupError, f"the ledger of {self._state}"):
-            check_version(ledger, self._contents.places.log / LEDGER_FILE)
+        path = self._contents.places.log / LEDGER_FILE
+        ledger, subject = self._open.get(path), f"the ledger {path}"
+        with translated(BackupError, subject):
+            if ledger is None or not LAYOUT.is_made(ledger, subject):
+                return []
             named = ledger.execute(
                 "SELECT name FROM segments UNION SELECT segment FROM entries WHERE segment <> ''"
             ).fetchall()

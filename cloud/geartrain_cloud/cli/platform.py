@@ -8,7 +8,7 @@ from pathlib import Path
 from geartrain.printable import printable
 from geartrain_client.errors import StoppedError
 from geartrain_client.terminal.screen import notices, results
-from geartrain_cloud.control_store.database import refuse_later_store
+from geartrain_cloud.control_store.database import check_store
 from geartrain_cloud.platform.config import read_platform
 from geartrain_cloud.spark.java import find_java
 from geartrain_cloud.supervisor.child import Child
@@ -33,7 +33,7 @@ def run_platform(state: Path | None, config: Path | None) -> None:
         return False
 
     say(f"state folder: {found.state}")
-    refuse_later_store(found.places.control)  # before ingest and Spark bring up theirs
+    check_store(found.places.control)  # before ingest and Spark open theirs
     find_java()  # or Spark would be started in vain, again and again
     with StopSignal() as stop:
         try:

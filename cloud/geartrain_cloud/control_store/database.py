@@ -2,8 +2,7 @@
 
 Under all that control keeps. Guarantees: what is changed within `change` is durable together when the
 outermost one returns, and leaves no trace when it raises. An error of SQLite or the system is a `StoreError`.
-A file of a former format is brought to this one when it is opened, in one transaction. One process holds it,
-by a lock beside it; a backup may read it meanwhile.
+One process holds it, by a lock beside it; a backup may read it meanwhile.
 """
 
 from __future__ import annotations
@@ -11,19 +10,18 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from geartrain.adapters.file_lock import take_lock
-from geartrain.adapters.layouts import refuse_later
+from geartrain.adapters.layouts import SqliteLayout
 from geartrain.adapters.sqlite import Fault, open_to_read, open_to_write, transaction, translated
 from geartrain_cloud.control_store.errors import StoreError
 from geartrain_cloud.control_store.model import Device, Instance, Planned
 
-VERSION = 14
 BUSY_S = 10.0
 
 _CREATE = """
@@ -32,129 +30,78 @@ CREATE TABLE instances (instance TEXT PRIMARY KEY, name TEXT NOT NULL, flow TEXT
     selector TEXT NOT NULL, options TEXT NOT NULL, device_options TEXT NOT NULL, outline TEXT NOT NULL,
     wanted TEXT NOT NULL, state TEXT NOT NULL, mode TEXT NOT NULL, purge INTEGER NOT NULL, why TEXT NOT NULL,
     run INTEGER NOT NULL, attempt INTEGER NOT NULL, submitted_us INTEGER NOT NULL,
-    changed_us INTEGER NOT NULL, isolation TEXT NOT NULL);
+    changed_us INTEGER NOT NULL, isolation TEXT NOT NULL, revision INTEGER NOT NULL, drops TEXT NOT NULL,
+    made_us INTEGER NOT NULL, cut_rules TEXT NOT NULL, slots INTEGER NOT NULL, retain_s REAL NOT NULL,
+    retain_bytes INTEGER NOT NULL, retain_tables_s REAL NOT NULL);
 CREATE TABLE devices (device TEXT PRIMARY KEY, labels TEXT NOT NULL, local INTEGER NOT NULL,
     retired INTEGER NOT NULL, serial INTEGER NOT NULL, applied INTEGER NOT NULL, seen_us INTEGER NOT NULL);
 CREATE TABLE assignments (instance TEXT NOT NULL, device TEXT NOT NULL, state TEXT NOT NULL,
-    lacks TEXT NOT NULL, PRIMARY KEY (instance, device)) WITHOUT ROWID;
+    lacks TEXT NOT NULL, cut TEXT NOT NULL, PRIMARY KEY (instance, device)) WITHOUT ROWID;
 CREATE INDEX assignments_of ON assignments (device, instance);
 CREATE TABLE reports (device TEXT NOT NULL, instance TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL,
-    version TEXT NOT NULL, serial INTEGER NOT NULL, lacks TEXT NOT NULL,
-    PRIMARY KEY (instance, device)) WITHOUT ROWID;
+    version TEXT NOT NULL, serial INTEGER NOT NULL, lacks TEXT NOT NULL, cut TEXT NOT NULL,
+    revision TEXT NOT NULL, reasons TEXT NOT NULL, PRIMARY KEY (instance, device)) WITHOUT ROWID;
 CREATE TABLE lanes (device TEXT PRIMARY KEY, report BLOB NOT NULL, refused TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE answers (number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE,
     request TEXT NOT NULL, status INTEGER NOT NULL, body TEXT NOT NULL);
 CREATE TABLE purges (number INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT NOT NULL, instance TEXT NOT NULL,
     serial INTEGER NOT NULL);
 CREATE INDEX purges_of ON purges (device, number);
-"""
-"""A purge's serial: that of the device's desired state which names the instance first; 0 while none does.
-lacks: of an assignment, the sources that are not for the device; of a report, those that it does not have.
-"""
-_PROGRAMS = """
 CREATE TABLE programs (device TEXT PRIMARY KEY, wanted TEXT NOT NULL, version TEXT NOT NULL,
     former TEXT NOT NULL, runs TEXT NOT NULL, serial INTEGER NOT NULL) WITHOUT ROWID;
-"""
-_REVISIONS = """
 CREATE TABLE revisions (instance TEXT NOT NULL, number INTEGER NOT NULL, flow TEXT NOT NULL,
     cut TEXT NOT NULL, options TEXT NOT NULL, device_options TEXT NOT NULL, outline TEXT NOT NULL,
     drops TEXT NOT NULL, made_us INTEGER NOT NULL, PRIMARY KEY (instance, number)) WITHOUT ROWID;
-ALTER TABLE instances ADD COLUMN revision INTEGER NOT NULL DEFAULT 1;
-ALTER TABLE instances ADD COLUMN drops TEXT NOT NULL DEFAULT '[]';
-ALTER TABLE instances ADD COLUMN made_us INTEGER NOT NULL DEFAULT 0;
-UPDATE instances SET made_us = submitted_us;
-"""
-_CUTS = """
 CREATE TABLE cut_changes (instance TEXT PRIMARY KEY, number INTEGER NOT NULL, cuts TEXT NOT NULL,
     rules TEXT NOT NULL) WITHOUT ROWID;
-ALTER TABLE instances ADD COLUMN cut_rules TEXT NOT NULL DEFAULT '[]';
-ALTER TABLE assignments ADD COLUMN cut TEXT NOT NULL DEFAULT '';
-ALTER TABLE reports ADD COLUMN cut TEXT NOT NULL DEFAULT '';
-"""
-"""cut: of an assignment, the device's own, empty for the app's; of a report, the one that runs."""
-_BEARERS = """
 CREATE TABLE bearers (name TEXT PRIMARY KEY, role TEXT NOT NULL, app TEXT NOT NULL, made_us INTEGER NOT NULL,
     expires_us INTEGER NOT NULL, made_by TEXT NOT NULL, digest BLOB NOT NULL UNIQUE,
-    request TEXT NOT NULL) WITHOUT ROWID;
-"""
-_SLOTS = """
-ALTER TABLE instances ADD COLUMN slots INTEGER NOT NULL DEFAULT 2;
-"""
-_SECRETS = """
+    request TEXT NOT NULL, used_us INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE secrets (app TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,
     set_us INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (app, name)) WITHOUT ROWID;
 CREATE TABLE sealed_secrets (device TEXT NOT NULL, app TEXT NOT NULL, name TEXT NOT NULL,
     version INTEGER NOT NULL, certificate BLOB NOT NULL, sealed BLOB NOT NULL,
     PRIMARY KEY (device, app, name)) WITHOUT ROWID;
 CREATE TABLE certificates (device TEXT PRIMARY KEY, certificate BLOB NOT NULL) WITHOUT ROWID;
-"""
-"""value: encrypted, empty for a secret that was removed. sealed_secrets is what devices are told: its
-certificate is a digest of the one that a secret is sealed for. certificates: as devices report them.
-"""
-_RETENTION = """
-ALTER TABLE instances ADD COLUMN retain_s REAL NOT NULL DEFAULT 0;
-ALTER TABLE instances ADD COLUMN retain_bytes INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE instances ADD COLUMN retain_tables_s REAL NOT NULL DEFAULT 0;
-"""
-_EVENTS = """
 CREATE TABLE events (number INTEGER PRIMARY KEY AUTOINCREMENT, at_us INTEGER NOT NULL, kind TEXT NOT NULL,
     app TEXT NOT NULL, device TEXT NOT NULL, said TEXT NOT NULL);
 CREATE TABLE told (kind TEXT NOT NULL, name TEXT NOT NULL, value INTEGER NOT NULL,
     PRIMARY KEY (kind, name)) WITHOUT ROWID;
-"""
-_USES = """
-ALTER TABLE bearers ADD COLUMN used_us INTEGER NOT NULL DEFAULT 0;
-"""
-_DEVICE_PURGES = """
 CREATE TABLE device_purges (device TEXT PRIMARY KEY, step TEXT NOT NULL, asked_us INTEGER NOT NULL,
     done_us INTEGER NOT NULL, asked_by TEXT NOT NULL, runs TEXT NOT NULL, kept TEXT NOT NULL,
     rows INTEGER NOT NULL, quarantined INTEGER NOT NULL, why TEXT NOT NULL) WITHOUT ROWID;
-"""
-_CANARIES = """
 CREATE TABLE canaries (instance TEXT PRIMARY KEY, number INTEGER NOT NULL, stage TEXT NOT NULL,
     selector TEXT NOT NULL, devices TEXT NOT NULL, for_s REAL NOT NULL, began_us INTEGER NOT NULL,
     positions TEXT NOT NULL, why TEXT NOT NULL, stay INTEGER NOT NULL, runs TEXT NOT NULL) WITHOUT ROWID;
 """
-"""positions: as JSON, of the log by partition as the canary began; stay: whether the other devices are told
-the number before; runs: what its devices run.
+"""purges: the serial is that of the device's desired state which names the instance first; 0 while none does.
+assignments: the sources that are not for the device, and the device's own cut, empty for the app's.
+reports: the sources that it does not have, the cut that runs, the hash of the revision that it runs, and as
+JSON why an app does not run as it is to, for programs.
+secrets: the value is encrypted, empty for a secret that was removed. sealed_secrets: what devices are told;
+the certificate is a digest of the one that a secret is sealed for. certificates: as devices report them.
+canaries: the positions of the log by partition as the canary began, as JSON; whether the other devices stay
+with the number before; what its devices run.
 """
-_RUNS = """
-ALTER TABLE reports ADD COLUMN revision TEXT NOT NULL DEFAULT '';
-UPDATE reports SET revision = ifnull((SELECT json_extract(outline, '$.revision') FROM instances
-    WHERE instances.instance = reports.instance), '');
-"""
-"""revision: the hash of the one that the device runs. Former reports were taken for those of the newest."""
-_REASONS = """
-ALTER TABLE reports ADD COLUMN reasons TEXT NOT NULL DEFAULT '[]';
-"""
-"""reasons: why an app does not run as it is to, for programs: JSON. Devices report anew, and then say it."""
-_STEPS = (
-    *(_CREATE, _PROGRAMS, _REVISIONS, _CUTS, _BEARERS, _SLOTS, _SECRETS, _RETENTION, _EVENTS, _USES),
-    *(_DEVICE_PURGES, _CANARIES, _RUNS, _REASONS),
-)
-"""What brings a store of each format to the next one."""
+LAYOUT = SqliteLayout(b"GTcs", 1, StoreError, "begin with another state folder of the platform")
 _JSON = ("options", "device_options", "outline", "labels", "drops", "cut_rules")
 
 T = TypeVar("T", Instance, Device, Planned)
 
 
-def refuse_later_store(path: Path) -> None:
-    """Raise `StoreError` where a later version has written the control store at `path`. What else may be
-    wrong with it is left to who opens it.
+def check_store(path: Path) -> None:
+    """Raise `StoreError` where the control store at `path` is of another layout. What else may be wrong with
+    it is left to who opens it.
     """
     if not path.is_file():
         return
-    try:
-        with closing(open_to_read(path, busy_s=BUSY_S)) as database:
-            version = database.execute("PRAGMA user_version").fetchone()[0]
-    except sqlite3.Error:
-        return
-    refuse_later(f"the control store {path}", version, VERSION, StoreError)
+    with suppress(sqlite3.Error), closing(open_to_read(path, busy_s=BUSY_S)) as database:
+        LAYOUT.is_made(database, f"the control store {path}")
 
 
 class ControlDatabase:
     """The file at `path`, held by one process. The columns of instances, revisions and devices are the fields
-    of these, in their order. A file of a former release is brought to this form when it is opened.
+    of these, in their order.
     """
 
     def __init__(self, path: Path) -> None:
@@ -177,13 +124,8 @@ class ControlDatabase:
     def _open(self, path: Path) -> None:
         with translated(StoreError, self._subject):
             self._database = open_to_write(path, busy_s=BUSY_S, one_thread=True)
-            version = self._database.execute("PRAGMA user_version").fetchone()[0]
-            refuse_later(self._subject, version, VERSION, StoreError)
-            if version < VERSION:
-                with transaction(self._database):
-                    for statement in "".join(_STEPS[version:]).split(";\n"):
-                        self._database.execute(statement)
-                    self._database.execute(f"PRAGMA user_version = {VERSION}")
+            with transaction(self._database):
+                LAYOUT.prepare(self._database, self._subject, _create)
 
     def close(self) -> None:
         """Let the file go."""
@@ -233,6 +175,11 @@ class ControlDatabase:
     def changes(self) -> int:
         """Goes up with each change of anything, as long as the file is open."""
         return self._database.total_changes
+
+
+def _create(database: sqlite3.Connection) -> None:
+    for statement in _CREATE.split(";\n"):
+        database.execute(statement)
 
 
 def as_text(value: Any) -> str:

@@ -13,16 +13,15 @@ from pathlib import Path
 
 import msgspec
 
-from geartrain.adapters.layouts import refuse_later
+from geartrain.adapters.layouts import SqliteLayout
 from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain_cloud.control_store.errors import RefusedError, StoreError
 
-LAYOUT = 1
-"""Stored as `user_version`."""
+LAYOUT = SqliteLayout(b"GTjt", 1, StoreError, "move it away, and make new tokens")
 TOKEN_BYTES = 24
 """Drawn at random: nobody guesses one, so that a plain digest protects it."""
 _CREATE = """
-CREATE TABLE IF NOT EXISTS tokens (device TEXT PRIMARY KEY, digest BLOB NOT NULL UNIQUE,
+CREATE TABLE tokens (device TEXT PRIMARY KEY, digest BLOB NOT NULL UNIQUE,
     expires_us INTEGER NOT NULL, key TEXT NOT NULL) WITHOUT ROWID
 """
 
@@ -45,11 +44,8 @@ class Tokens:
         self._subject, self._now_us = f"the file of join tokens {path}", now_us
         with translated(StoreError, self._subject):
             self._database = open_to_write(path, busy_s=10.0, one_thread=True)
-            version = self._database.execute("PRAGMA user_version").fetchone()[0]
-            refuse_later(self._subject, version, LAYOUT, StoreError)
             with transaction(self._database):
-                self._database.execute(_CREATE)  # one without a number is of layout 1
-                self._database.execute(f"PRAGMA user_version = {LAYOUT}")
+                LAYOUT.prepare(self._database, self._subject, lambda database: database.execute(_CREATE))
 
     def close(self) -> None:
         """Let the file go."""

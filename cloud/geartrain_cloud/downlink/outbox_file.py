@@ -11,20 +11,13 @@ import sqlite3
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from geartrain.adapters.layouts import refuse_later
+from geartrain.adapters.layouts import SqliteLayout
 from geartrain.adapters.sqlite import open_to_write, transaction, translated
-from geartrain.records.codes import Code
 from geartrain.wire.digest import FIRST_DIGEST
 from geartrain_cloud.downlink.errors import OutboxError
 from geartrain_cloud.downlink.store import Lane, OutBatch
 
-FORMAT = 2
-"""Stored as `user_version`."""
-_WITHOUT_CODES = 1
-"""The format of release 0.2, where `returned` had no column `code`."""
-APPLICATION_ID = 0x47454F42
-"""`GEOB`: tells an outbox from any other SQLite file."""
-
+LAYOUT = SqliteLayout(b"GTob", 1, OutboxError, "give the outbox another path")
 BUSY_S = 30.0
 """How long a write waits for whoever else writes the file, where nothing else is said."""
 _TABLES = """
@@ -75,21 +68,12 @@ def open_outbox(path: Path, flow: str, busy_s: float = BUSY_S) -> sqlite3.Connec
 
 
 def _prepare(database: sqlite3.Connection, path: Path, flow: str) -> None:
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    (application,) = database.execute("PRAGMA application_id").fetchone()
-    if version == 0 and application == 0:
+    def create(database: sqlite3.Connection) -> None:
         for statement in filter(str.strip, _TABLES.split(";")):
             database.execute(statement)
         database.execute("INSERT INTO outbox VALUES (1, ?)", (flow,))
-        database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        database.execute(f"PRAGMA user_version = {FORMAT}")
-        return
-    if application != APPLICATION_ID:
-        raise OutboxError(f"the file {path} is no outbox: give it another path")
-    refuse_later(f"the outbox {path}", version, FORMAT, OutboxError)
-    if version == _WITHOUT_CODES:
-        database.execute(f"ALTER TABLE returned ADD COLUMN code TEXT NOT NULL DEFAULT '{Code.UNKNOWN}'")
-        database.execute(f"PRAGMA user_version = {FORMAT}")
+
+    LAYOUT.prepare(database, f"the outbox {path}", create)
     (owner,) = database.execute("SELECT flow FROM outbox").fetchone()
     if owner != flow:
         raise OutboxError(f"the outbox {path} is of flow {owner!r}, not of {flow!r}: give each its own")

@@ -14,7 +14,7 @@ from geartrain.adapters.sqlite import open_to_read, translated
 from geartrain_cloud.inspecting.places import run_folder
 from geartrain_cloud.platform.runs import served_run, tables_of_run
 from geartrain_cloud.sinks.layout import ORDER_COLUMNS, TableError
-from geartrain_cloud.sinks.refused_state import TABLE, code_column
+from geartrain_cloud.sinks.refused_state import TABLE
 from geartrain_cloud.sinks.tables import table_names
 
 _BUSY_S = 30.0
@@ -63,7 +63,7 @@ def _letters_in(flow: str, path: Path) -> list[TableLetter]:
         translated(TableError, f"the file of tables {path}"),
         closing(open_to_read(path, busy_s=_BUSY_S)) as tables,
     ):
-        columns = ", ".join(("step", code_column(tables), "reason", "raw", *ORDER_COLUMNS))
+        columns = ", ".join(("step", "code", "reason", "raw", *ORDER_COLUMNS))
         query = f"SELECT {columns} FROM {TABLE} ORDER BY {by_number}"  # noqa: S608
         rows = tables.execute(query).fetchall()
     return [

@@ -18,7 +18,7 @@ from geartrain.adapters.files import fsync_path
 from geartrain.adapters.sqlite import open_to_read, open_to_write, transaction, translated
 from geartrain.errors import ConfigError, FencedError, LedgerError
 from geartrain_cloud.log.rows import put_terms, put_totals, read_terms, read_totals
-from geartrain_cloud.log.tables import CREATE, LATER_INDEXES, LEDGER_FILE, VERSION, check_version
+from geartrain_cloud.log.tables import CREATE, LAYOUT, LEDGER_FILE
 
 BUSY_S = 10.0
 """Seconds that a statement waits for whoever else writes the ledger."""
@@ -68,9 +68,8 @@ def ledger_of(folder: Path) -> Iterator[sqlite3.Connection]:
     if not path.is_file():
         raise LedgerError(missing)
     with translated(LedgerError, f"the ledger {path}"), closing(open_to_read(path, busy_s=BUSY_S)) as ledger:
-        if not _has_tables(ledger):
+        if not LAYOUT.is_made(ledger, f"the ledger {path}"):
             raise LedgerError(missing)
-        check_version(ledger, path)
         yield ledger
 
 
@@ -93,12 +92,9 @@ def writable_ledger(folder: Path) -> Iterator[sqlite3.Connection]:
 
 def has_tables(folder: Path) -> bool:
     """Whether the ledger's first transaction was made: before it there is a file without tables."""
-    with closing(open_to_read(folder / LEDGER_FILE, busy_s=BUSY_S)) as ledger:
-        return _has_tables(ledger)
-
-
-def _has_tables(ledger: sqlite3.Connection) -> bool:
-    return bool(ledger.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+    path = folder / LEDGER_FILE
+    with closing(open_to_read(path, busy_s=BUSY_S)) as ledger:
+        return LAYOUT.is_made(ledger, f"the ledger {path}")
 
 
 # Who writes it as an ingest
@@ -112,12 +108,7 @@ def take_ledger(path: Path, partitions: int, owned: Sequence[int]) -> tuple[sqli
     connection = open_to_write(path, busy_s=BUSY_S)
     try:
         with transaction(connection):
-            is_new = not _has_tables(connection)
-            if is_new:
-                _create(connection, partitions)
-            check_version(connection, path)
-            for index in LATER_INDEXES:
-                connection.execute(index)
+            is_new = LAYOUT.prepare(connection, f"the ledger {path}", lambda one: _create(one, partitions))
             term = _take(connection, partitions, owned)
         fsync_path(path.parent)
         if is_new:
@@ -131,7 +122,7 @@ def take_ledger(path: Path, partitions: int, owned: Sequence[int]) -> tuple[sqli
 def partitions_of(path: Path) -> int:
     """How many partitions an existing ledger was made with."""
     with closing(open_to_read(path, busy_s=BUSY_S)) as found:
-        check_version(found, path)
+        LAYOUT.is_made(found, f"the ledger {path}")
         return len(read_terms(found))
 
 
@@ -149,7 +140,6 @@ def _create(connection: sqlite3.Connection, partitions: int) -> None:
     for statement in CREATE.split(";"):
         connection.execute(statement)
     put_terms(connection, dict.fromkeys(range(partitions), 0))
-    connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _take(connection: sqlite3.Connection, partitions: int, owned: Sequence[int]) -> int:

@@ -19,7 +19,7 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
-from geartrain.adapters.layouts import refuse_later
+from geartrain.adapters.layouts import SqliteLayout
 from geartrain.adapters.sqlite import open_to_read, open_to_write, transaction, translated
 from geartrain.errors import ConfigError, GeartrainError, LedgerError
 from geartrain.graph.graph import CHANNEL_ID, DEAD_LETTERS, LATE
@@ -38,7 +38,7 @@ BYTES_MAX = 32 << 20
 REVISIONS_MAX = 100_000
 """Of one instance."""
 
-_VERSION = 1
+_LAYOUT = SqliteLayout(b"GTro", 1, LedgerError, "begin with another log folder")
 _BUSY_S = 10.0
 _CREATE = """
 CREATE TABLE roster (
@@ -169,10 +169,9 @@ class RosterReader:
         if not self._path.is_file():
             yield None
             return
-        with translated(LedgerError, f"the roster {self._path}"):
-            roster = open_to_read(self._path, busy_s=_BUSY_S)
-            with closing(roster):
-                yield roster if _is_made(roster, self._path) else None
+        subject = f"the roster {self._path}"
+        with translated(LedgerError, subject), closing(open_to_read(self._path, busy_s=_BUSY_S)) as roster:
+            yield roster if _LAYOUT.is_made(roster, subject) else None
 
 
 class FollowedRoster:
@@ -229,10 +228,7 @@ class RosterWriter:
             closing(open_to_write(self._path, busy_s=_BUSY_S)) as roster,
             transaction(roster),
         ):
-            if not _is_made(roster, self._path):
-                for statement in _CREATE.split(";"):
-                    roster.execute(statement)
-                roster.execute(f"PRAGMA user_version = {_VERSION}")
+            _LAYOUT.prepare(roster, f"the roster {self._path}", _create)
             return self._write(roster, instance, change)
 
     def _write(
@@ -265,11 +261,9 @@ def _there(instance: str, held: RosterDocument | None) -> RosterDocument:
     return held
 
 
-def _is_made(roster: sqlite3.Connection, path: Path) -> bool:
-    """Whether the first transaction was made; raises `LedgerError` for a file of another release."""
-    (version,) = roster.execute("PRAGMA user_version").fetchone()
-    refuse_later(f"the roster {path}", version, _VERSION, LedgerError)
-    return bool(version == _VERSION)
+def _create(roster: sqlite3.Connection) -> None:
+    for statement in _CREATE.split(";"):
+        roster.execute(statement)
 
 
 def _serial(roster: sqlite3.Connection) -> int:

@@ -8,11 +8,10 @@ table.
 from __future__ import annotations
 
 import json
-import sqlite3
 
 import msgspec
 
-from geartrain.adapters.layouts import refuse_former, refuse_later
+from geartrain.adapters.layouts import SqliteLayout
 from geartrain.errors import LedgerError
 from geartrain.errors.reason import Reason, decode_reason, encode_reason
 from geartrain.ports import SplitProgress
@@ -20,8 +19,8 @@ from geartrain_cloud.log.checksums import Row, sealed, whole
 from geartrain_cloud.log.rows import insert, select
 from geartrain_cloud.ports import AckCursor, Entry, EntryKind, HeldSegment, StoredSegment
 
-VERSION = 7
-"""The layout below; kept in `PRAGMA user_version`."""
+LAYOUT = SqliteLayout(b"GTle", 1, LedgerError, "begin with another log folder")
+"""Of the tables below, and of the segments beside them."""
 
 DIGESTS_KEPT = 1_024
 """Running digests remembered of each epoch: far more than an agent's window holds."""
@@ -194,12 +193,6 @@ SELECT_MEMBERS = _NEWEST_MOVES.format(kinds="'assigned', 'excluded', 'lacks', 'r
 """Of each (flow, source, device) whose newest move is not RETIRED."""
 SELECT_EXCLUDED = _NEWEST_MOVES.format(kinds="'excluded', 'lacks'")
 """Of each whose newest move is EXCLUDED or LACKS."""
-LATER_INDEXES = tuple(
-    one.replace("INDEX", "INDEX IF NOT EXISTS", 1)
-    for one in CREATE.split(";")
-    if one.split()[:3] in (["CREATE", "INDEX", "revisions"], ["CREATE", "INDEX", "crossings"])
-)
-"""Ledgers that were made before there were revisions, or crossings, lack them."""
 SELECT_CROSSINGS = (
     "SELECT device, flow, max(seq), detail FROM entries WHERE kind = 'crossing' GROUP BY flow, device"
 )
@@ -215,16 +208,6 @@ SELECT_CURSORS = (
 REPLACE_CURSOR = "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 AT_PLACE = "WHERE flow = ? AND partition = ? "
 """A place is a (flow, partition): one sequence of entries."""
-
-
-def check_version(connection: sqlite3.Connection, path: object) -> None:
-    """Raise `LedgerError` unless the file is a ledger of this layout."""
-    (found,) = connection.execute("PRAGMA user_version").fetchone()
-    if found == 0:
-        raise LedgerError(f"{path} is no ledger: use another log folder")
-    refuse_later(f"the ledger {path}", found, VERSION, LedgerError)
-    way_out = "read it with the version that wrote it, or begin with another log folder"
-    refuse_former(f"the ledger {path}", found, VERSION, LedgerError, way_out)
 
 
 def entry_row(entry: Entry) -> Row:

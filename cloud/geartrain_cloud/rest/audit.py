@@ -19,7 +19,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from geartrain.adapters.layouts import refuse_later
+from geartrain.adapters.layouts import SqliteLayout
 from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain.printable import printable
 from geartrain_cloud.control_store.bearers import Bearer, hidden
@@ -38,7 +38,7 @@ ENTRIES_MAX = 100_000
 PATH_CHARS_MAX = 300
 TEXT_CHARS_MAX, LIST_MAX = 200, 20
 """Of what is told of a body: the characters of a text, and the items of a list."""
-VERSION = 1
+LAYOUT = SqliteLayout(b"GTau", 1, StoreError, "move it away to begin a new one")
 _READS = ("GET", "HEAD", "OPTIONS")
 _TOLD = frozenset(
     [
@@ -95,12 +95,8 @@ class AuditLog:
         self._subject, self._now_us = f"the audit log {path}", now_us
         with translated(StoreError, self._subject):
             self._database = open_to_write(path, busy_s=10.0, one_thread=True)
-            version = self._database.execute("PRAGMA user_version").fetchone()[0]
-            refuse_later(self._subject, version, VERSION, StoreError)
-            if version < VERSION:
-                with transaction(self._database):
-                    self._database.execute(_CREATE)
-                    self._database.execute(f"PRAGMA user_version = {VERSION}")
+            with transaction(self._database):
+                LAYOUT.prepare(self._database, self._subject, lambda database: database.execute(_CREATE))
 
     def close(self) -> None:
         """Let the file go."""

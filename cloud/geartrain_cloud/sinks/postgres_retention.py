@@ -85,7 +85,7 @@ def refused_state(dsn: str, schema: str) -> Refused:
         with link.transaction() as db:
             if db.execute("SELECT to_regclass(%s)", (TABLE,)).fetchone() == (None,):
                 return []
-            found = db.execute(QUERY.format("code"))
+            found = db.execute(QUERY)
             return [(str(step), str(reason), int(count)) for step, reason, count in found]
     finally:
         link.close()

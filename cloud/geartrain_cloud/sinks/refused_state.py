@@ -6,7 +6,6 @@ answer is bounded, whatever the letters hold.
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -19,19 +18,13 @@ from geartrain_cloud.sinks.tables import table_names
 TABLE = "dead_letters"
 REASONS_MAX = 10
 """Reasons that are told, those of most cells first."""
-QUERY = (  # with a place for the column of codes
-    f"SELECT step, reason, count(*) FROM {TABLE} WHERE {{}} = '{Code.STATE_NOT_TAKEN}' "  # noqa: S608 - ours
+QUERY = (
+    f"SELECT step, reason, count(*) FROM {TABLE} WHERE code = '{Code.STATE_NOT_TAKEN}' "  # noqa: S608 - ours
     f"GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {REASONS_MAX}"
 )
 
 Refused = list[tuple[str, str, int]]
 """By step and reason, how many cells."""
-
-
-def code_column(tables: sqlite3.Connection) -> str:
-    """What to read as the code of a dead letter. Tables of before layout 3 lack it, and can be read."""
-    held = {name for _, name, *_ in tables.execute(f"PRAGMA table_info({TABLE})")}
-    return "code" if "code" in held else f"'{Code.UNKNOWN}'"
 
 
 def refused_state(path: Path) -> Refused:
@@ -42,5 +35,4 @@ def refused_state(path: Path) -> Refused:
         translated(TableError, f"the file of tables {path}"),
         closing(open_to_read(path, busy_s=BUSY_S)) as file,
     ):
-        query = QUERY.format(code_column(file))
-        return [(str(step), str(reason), int(count)) for step, reason, count in file.execute(query)]
+        return [(str(step), str(reason), int(count)) for step, reason, count in file.execute(QUERY)]

@@ -11,13 +11,14 @@ again. A query that starts from nothing is refused where the file already holds 
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from geartrain.adapters.layouts import refuse_former, refuse_later
+from geartrain.adapters.layouts import SqliteLayout
 from geartrain.adapters.sqlite import open_to_write, transaction, translated
 from geartrain.declarations.sink import Table
 from geartrain.records.codes import Refusal
@@ -28,15 +29,15 @@ from geartrain_cloud.sinks.layout import Layout, TableError, quoted, system_layo
 from geartrain_cloud.sinks.sqlite_evolution import declare as note_made
 from geartrain_cloud.sinks.sqlite_evolution import evolve, held_layouts, note_again
 
-LAYOUT_VERSION = 4
-"""Of the file's own tables, and of the origins of all rows; kept in SQLite's `user_version`."""
+LAYOUT = SqliteLayout(b"GTtb", 1, TableError, "use another file")
+"""Of the file's own tables, and of the origins of all rows."""
 
 BUSY_S = 30.0
 """How long a write waits for whoever else writes the file, where nothing else is said."""
-_SINKS = """CREATE TABLE IF NOT EXISTS _sinks (
+_SINKS = """CREATE TABLE _sinks (
     sink TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, key TEXT NOT NULL, schema TEXT NOT NULL,
     records INTEGER NOT NULL DEFAULT 0)"""
-_QUERIES = """CREATE TABLE IF NOT EXISTS _queries (
+_QUERIES = """CREATE TABLE _queries (
     query TEXT PRIMARY KEY, checkpoint TEXT NOT NULL, batch_id INTEGER NOT NULL, positions TEXT NOT NULL,
     log_rows INTEGER NOT NULL)"""
 _SET_QUERY = "INSERT OR REPLACE INTO _queries VALUES (?, ?, ?, ?, ?)"
@@ -81,14 +82,7 @@ class SqliteTables:
 
     def _create(self) -> None:
         with self._transaction():
-            version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
-            subject = f"the file of tables {self.path}"
-            refuse_later(subject, version, LAYOUT_VERSION, TableError)
-            if version:
-                refuse_former(subject, version, LAYOUT_VERSION, TableError, "use another file")
-            for statement in (_SINKS, _QUERIES):
-                self._db.execute(statement)
-            self._db.execute(f"PRAGMA user_version = {LAYOUT_VERSION}")
+            LAYOUT.prepare(self._db, f"the file of tables {self.path}", _create)
 
     @property
     def place(self) -> str:
@@ -250,3 +244,8 @@ class SqliteTables:
         """Close the file."""
         with self._lock:
             self._db.close()
+
+
+def _create(database: sqlite3.Connection) -> None:
+    for statement in (_SINKS, _QUERIES):
+        database.execute(statement)

@@ -11,15 +11,13 @@ from collections.abc import Iterable
 
 import msgspec
 
+from geartrain.adapters.layouts import SqliteLayout
+from geartrain.errors import SpoolError
 from geartrain.ports.spool import SplitProgress, SpooledBatch, SpoolImage
 from geartrain.wire.digest import FIRST_DIGEST
 from geartrain_edge.spool.seal import checksum
 
-FORMAT = 4
-"""Stored as `user_version`; a spool of another format is refused. Before 4, splits had other names."""
-
-APPLICATION_ID = 0x47454152
-"""`GEAR`: tells a spool from any other SQLite file."""
+LAYOUT = SqliteLayout(b"GTsp", 1, SpoolError, "give the device's agent an empty state folder")
 
 _TABLES = """
 CREATE TABLE spool (
@@ -94,8 +92,6 @@ def create(database: sqlite3.Connection, device: str, flow: str, epoch: bytes) -
         "INSERT INTO spool VALUES (1, ?, ?, ?, 0, ?, 0, ?, x'')",
         (device, flow, epoch, FIRST_DIGEST, FIRST_DIGEST),
     )
-    database.execute(f"PRAGMA application_id={APPLICATION_ID}")
-    database.execute(f"PRAGMA user_version={FORMAT}")
 
 
 def image_of(database: sqlite3.Connection) -> SpoolImage:

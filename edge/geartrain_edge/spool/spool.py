@@ -19,7 +19,6 @@ from typing import TypeVar
 import msgspec
 
 from geartrain.adapters.files import fsync_path
-from geartrain.adapters.layouts import refuse_former, refuse_later
 from geartrain.adapters.sqlite import Fault, open_to_write, transaction, translated
 from geartrain.errors import SpoolError
 from geartrain.ports.spool import (
@@ -33,9 +32,8 @@ from geartrain.ports.spool import (
 )
 from geartrain.wire.digest import FIRST_DIGEST
 from geartrain_edge.spool.format import (
-    APPLICATION_ID,
     COLUMNS,
-    FORMAT,
+    LAYOUT,
     SETTINGS,
     SIZE,
     batch_of,
@@ -48,9 +46,6 @@ from geartrain_edge.spool.seal import Seal
 R = TypeVar("R")
 
 _BEGIN_ANEW = "move it away to begin a new one; what it held unsent is then lost"
-_GO_ON = (
-    "let the version that wrote it send what it holds, and give the device's agent an empty state folder then"
-)
 _WORDS = {
     Fault.IN_USE: "is in use by another agent: stop that one, or give this one a state folder of its own",
     Fault.DAMAGED: f"is damaged ({{error}}): {_BEGIN_ANEW}",
@@ -147,18 +142,13 @@ class SqliteSpool:
         return image
 
     def _prepare(self, database: sqlite3.Connection, device: str, flow: str, fresh_epoch: bytes) -> None:
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        (application,) = database.execute("PRAGMA application_id").fetchone()
-        (tables,) = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        if tables == 0:
+        def new(database: sqlite3.Connection) -> None:
             create(database, device, flow, fresh_epoch)
             self._seal.load(database)
             self._seal.write(database)
+
+        if LAYOUT.prepare(database, f"the spool {self._path}", new):
             return
-        if application != APPLICATION_ID:
-            raise SpoolError(f"file {self._path} is no spool: give the agent another state folder")
-        refuse_later(f"spool {self._path}", version, FORMAT, SpoolError)
-        refuse_former(f"spool {self._path}", version, FORMAT, SpoolError, _GO_ON)
         if not self._seal.load(database):
             raise SpoolError(f"spool {self._path} is damaged (its seal does not fit): {_BEGIN_ANEW}")
         owner = database.execute("SELECT device, flow FROM spool").fetchone()

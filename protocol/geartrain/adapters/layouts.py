@@ -1,11 +1,109 @@
-"""The layout number that every store carries, and the sentences by which another layout is refused.
+"""The mark and the number that every store carries, and the sentences by which any other is refused.
 
-Where a store is opened, before anything in it is used. Guarantees: a store that is refused is left as it is.
+Where a store is opened, before anything in it is used. The mark says of which kind the store is, and the
+number how it is laid out. Guarantees: a store that is refused is left as it is. One that is brought forward
+is so in the transaction that opens it, by one step.
 """
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from geartrain.errors import GeartrainError
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteLayout:
+    """The layout of one kind of SQLite file.
+
+    mark: four letters that no other kind has, kept as `application_id`; version: kept as `user_version`;
+    error: what is raised for a file that is refused; way_out: what to do with one, as the end of a sentence;
+    step: makes this version of the one before, where a former version is brought forward.
+    """
+
+    mark: bytes
+    version: int
+    error: type[GeartrainError]
+    way_out: str
+    step: Callable[[sqlite3.Connection], None] | None = None
+
+    def prepare(
+        self, database: sqlite3.Connection, subject: str, create: Callable[[sqlite3.Connection], object]
+    ) -> bool:
+        """Make what a new file holds, or bring forward what is a version behind, in the caller's transaction.
+
+        Args:
+            database: a connection within a transaction.
+            subject: what and where the store is, such as "the ledger /log/ledger.sqlite".
+            create: makes the tables of a new file.
+
+        Returns:
+            Whether the file was made now.
+
+        Raises:
+            error: the file is of another kind, or of a layout that cannot be used.
+        """
+        found = self._found(database, subject)
+        if found == self.version:
+            return False
+        if found is None:
+            create(database)
+        elif self.step is not None and found == self.version - 1:
+            self.step(database)
+        else:
+            _refuse(subject, found, self.version, self.error, self.way_out)
+        database.execute(f"PRAGMA application_id = {int.from_bytes(self.mark, 'big')}")
+        database.execute(f"PRAGMA user_version = {self.version}")
+        return found is None
+
+    def is_made(self, database: sqlite3.Connection, subject: str) -> bool:
+        """Whether a file that is only read holds a store of this layout; False for one without a table.
+
+        Raises:
+            error: the file is of another kind, or of another layout.
+        """
+        found = self._found(database, subject)
+        if found is not None and found != self.version:
+            is_behind = self.step is not None and found == self.version - 1
+            way_out = "start the program that writes it, which brings it forward"
+            _refuse(subject, found, self.version, self.error, way_out if is_behind else self.way_out)
+        return found is not None
+
+    def _found(self, database: sqlite3.Connection, subject: str) -> int | None:
+        """The number of a file of this kind, None for a file without a table."""
+        (application,) = database.execute("PRAGMA application_id").fetchone()
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        if application == int.from_bytes(self.mark, "big"):
+            return int(version)
+        (tables,) = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if tables or application or version:
+            refuse_other(subject, self.error, self.way_out)
+        return None
+
+
+def refuse_other(subject: str, error: type[GeartrainError], way_out: str) -> None:
+    """Raise `error`: a store has not the mark of its kind.
+
+    Args:
+        subject: what and where the store is to be.
+        error: what is raised.
+        way_out: what to do, as the end of the sentence.
+    """
+    raise error(
+        f"{subject} was written by another program, or by an early version of Geartrain that this one does "
+        f"not follow: {way_out}"
+    )
+
+
+def _refuse(subject: str, found: int, known: int, error: type[GeartrainError], way_out: str) -> None:
+    """Raise `error` for a number that this version does not know."""
+    refuse_later(subject, found, known, error)
+    raise error(
+        f"{subject} has layout {found} of a former version, and this version of Geartrain goes on with "
+        f"{known} only: {way_out}"
+    )
 
 
 def refuse_later(subject: str, found: int, known: int, error: type[GeartrainError]) -> None:
@@ -28,22 +126,6 @@ def refuse_later(subject: str, found: int, known: int, error: type[GeartrainErro
 
 
 def refuse_former(subject: str, found: int, known: int, error: type[GeartrainError], way_out: str) -> None:
-    """Raise where a store is of a layout before the one that this version writes.
-
-    Only for stores that are not brought up, such as those that keep records in the order of before 0.3.
-
-    Args:
-        subject: what and where the store is.
-        found: the number that it carries.
-        known: the number that this version writes.
-        error: what is raised.
-        way_out: what to do, as the end of the sentence.
-
-    Raises:
-        error: a former version has written the store.
-    """
+    """Raise where a store is of a layout before the one that this version writes; as `refuse_later`."""
     if found < known:
-        raise error(
-            f"{subject} has layout {found} of a former version, and this version of Geartrain goes on with "
-            f"{known} only: {way_out}"
-        )
+        _refuse(subject, found, known, error, way_out)
