@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from geartrain.adapters.layouts import SqliteLayout
+from geartrain.adapters.layouts import FileLayout, SqliteLayout
 from geartrain.adapters.sqlite import open_to_write, transaction
 from geartrain.declarations.cloud_sink import ParquetTable
 from geartrain.errors import GeartrainError, LedgerError
@@ -276,37 +275,65 @@ def test_a_layout_is_brought_one_step_forward_in_one_transaction(tmp_path: Path)
 
 @dataclass(frozen=True)
 class JsonKind:
-    """As `Kind`; known: the number that is written under the key."""
+    """As `Kind`; former: what its `layout` or other key was before marks were made."""
 
     opens: Callable[[Path], None]
     file: str
-    known: int
-    key: str
+    way_out: str
+    former: tuple[Mapping[str, object], ...]
+
+
+def numbers(last: int) -> tuple[Mapping[str, object], ...]:
+    """Layouts up to the last one, and none."""
+    return ({}, *({"layout": number} for number in range(1, last + 1)))
 
 
 JSON_STORES = {
-    "group": JsonKind(group, "groups/shared/group.json", 3, "layout"),
-    "Parquet table": JsonKind(parquet, "out.parquet/_manifest.json", 2, "layout"),
-    "backup": JsonKind(backup, "copy/backup.json", 1, "geartrain_backup"),
+    "group": JsonKind(
+        group, "groups/shared/group.json", "begin with another state folder of the platform", numbers(3)
+    ),
+    "Parquet table": JsonKind(
+        parquet, "out.parquet/_manifest.json", "move the folder away, or rename the sink", numbers(2)
+    ),
+    "backup": JsonKind(backup, "copy/backup.json", "restore another one", ({"geartrain_backup": 1},)),
 }
 
 
-def set_json(path: Path, key: str, value: int | None) -> None:
-    path.write_text(json.dumps(json.loads(path.read_bytes()) | {key: value}), encoding="utf-8")
+def refused(kind: JsonKind, folder: Path) -> str:
+    """What is said of a file, which is left as it is."""
+    before = (folder / kind.file).read_bytes()
+    with pytest.raises(GeartrainError) as error:
+        kind.opens(folder)
+    assert (folder / kind.file).read_bytes() == before
+    said = str(error.value)
+    assert str(folder) in said
+    assert "\n" not in said
+    return said
 
 
 @pytest.mark.parametrize("name", JSON_STORES)
-def test_a_later_layout_of_a_file_is_refused_in_one_sentence(tmp_path: Path, name: str) -> None:
+def test_another_layout_of_a_file_is_refused_in_one_sentence(tmp_path: Path, name: str) -> None:
     kind = JSON_STORES[name]
     kind.opens(tmp_path)
     file = tmp_path / kind.file
-    set_json(file, kind.key, kind.known + 1)
-    before = file.read_bytes()
-    with pytest.raises(GeartrainError) as refused:
-        kind.opens(tmp_path)
-    assert re.search(
-        rf"has layout {kind.known + 1}, and this version of Geartrain knows {kind.known}: start the version "
-        "that wrote it or a later one, or bring back a copy from before it$",
-        str(refused.value),
+    held = json.loads(file.read_bytes())
+    mark, number = held.pop("layout").split("/")
+    assert number == "1"
+    file.write_text(json.dumps(held | {"layout": f"{mark}/2"}), encoding="utf-8")
+    assert refused(kind, tmp_path).endswith(
+        "has layout 2, and this version of Geartrain knows 1: start the version that wrote it or a later "
+        "one, or bring back a copy from before it"
     )
-    assert file.read_bytes() == before
+    for other in (*kind.former, {"layout": "another/1"}, {"layout": f"{mark}/one"}):
+        file.write_text(json.dumps(held | other), encoding="utf-8")
+        assert refused(kind, tmp_path).endswith(
+            "was written by another program, or by an early version of Geartrain that this one does not "
+            f"follow: {kind.way_out}"
+        )
+
+
+def test_a_former_layout_of_a_file_is_refused() -> None:
+    layout = FileLayout("test", 2, LedgerError, "use another file")
+    layout.check(layout.text, "the test")
+    with pytest.raises(LedgerError, match=r"the test has layout 1 of a former version, .* use another file$"):
+        layout.check("test/1", "the test")

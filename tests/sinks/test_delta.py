@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -248,6 +249,17 @@ def test_a_mark_that_is_gone_and_a_log_that_is_torn_are_one_sentence(tmp_path: P
         opened(tmp_path)
     (folder / "_delta_log" / f"{2:020d}.json").write_text('{"add": ')
     with pytest.raises(TableError, match=r"trades\.delta cannot be read \("):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize("layout", ["1", "2", '"geartrain-tables/1"'])
+def test_a_table_of_another_layout_is_refused(tmp_path: Path, layout: str) -> None:
+    tables = opened(tmp_path)
+    tables.write("q", 0, {"c": 1}, pairs(1))
+    tables.close()
+    (path,) = (tmp_path / "trades.delta" / "_geartrain").iterdir()
+    path.write_text(re.sub(r'"layout":.*(?=})', f'"layout":{layout}', path.read_text()))
+    with pytest.raises(TableError, match=r"trades\.delta was written by .*: move the folder away, or rename"):
         opened(tmp_path)
 
 

@@ -264,10 +264,10 @@ def test_a_key_that_no_index_takes_is_a_dead_letter(tmp_path: Path, dsn: str) ->
 
 def test_a_schema_of_a_former_layout_is_refused_and_left_as_it_is(dsn: str) -> None:
     opened(PostgresSchema(dsn, "heat_1_run_1", "me", BUSY_S)).close()
-    for former in (1, 2):
+    for former in ("1", "2", "3"):
         with psycopg.connect(dsn, options="-csearch_path=heat_1_run_1") as file:
             file.execute("UPDATE _owner SET layout = %s", (former,))
-        with pytest.raises(TableError, match=f"has layout {former} of a former version"):
+        with pytest.raises(TableError, match="was written by another program, or by an early version"):
             PostgresSchema(dsn, "heat_1_run_1", "me", BUSY_S)
         with psycopg.connect(dsn, options="-csearch_path=heat_1_run_1") as file:
             assert file.execute("SELECT layout FROM _owner").fetchone() == (former,)

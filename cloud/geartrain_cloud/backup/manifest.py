@@ -11,10 +11,10 @@ from typing import Annotated
 
 import msgspec
 
-from geartrain.adapters.layouts import refuse_later
+from geartrain.adapters.layouts import FileLayout
 from geartrain_cloud.backup.errors import BackupError
 
-FORMAT = 1
+LAYOUT = FileLayout("geartrain-backup", 1, BackupError, "restore another one")
 MANIFEST = "backup.json"
 MANIFEST_BYTES_MAX = 1 << 30
 
@@ -28,20 +28,16 @@ class Kept(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """geartrain_backup: the layout of the backup; version: of Geartrain; made_us: when its moment was,
+    """layout: of the backup; version: of Geartrain; made_us: when its moment was,
     microseconds since 1970 UTC; micro_batches: by group of flows, the last one that Spark had committed;
     files: all that it holds.
     """
 
-    geartrain_backup: int
+    layout: str
     version: str
     made_us: int
     micro_batches: dict[str, int]
     files: list[Kept]
-
-
-class _Format(msgspec.Struct, frozen=True):
-    geartrain_backup: int
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -53,11 +49,10 @@ def decode_manifest(raw: bytes, place: str) -> Manifest:
     """The manifest of the backup at `place`.
 
     Raises:
-        BackupError: it cannot be read, is of a later format, or names a file outside of the folder.
+        BackupError: it cannot be read, is of another layout, or names a file outside of the folder.
     """
     try:
-        found = msgspec.json.decode(raw, type=_Format).geartrain_backup
-        refuse_later(f"the backup {place}", found, FORMAT, BackupError)
+        LAYOUT.check_json(raw, f"the backup {place}")
         manifest = msgspec.json.decode(raw, type=Manifest)
     except msgspec.DecodeError as error:
         raise BackupError(

@@ -17,7 +17,7 @@ from geartrain import __version__
 from geartrain.adapters.sqlite import translated
 from geartrain_cloud.backup.elsewhere import check_elsewhere
 from geartrain_cloud.backup.errors import BackupError
-from geartrain_cloud.backup.manifest import FORMAT, Manifest, encode_manifest
+from geartrain_cloud.backup.manifest import LAYOUT, Manifest, encode_manifest
 from geartrain_cloud.backup.moment import Moment, Notice, moment_of
 from geartrain_cloud.backup.target import Target, open_target
 
@@ -81,7 +81,7 @@ def _write(moment: Moment, target: Target, notice: Notice) -> Manifest:
     for number, (name, path) in enumerate(moment.files.items()):
         notice(f"copies file {number + 1} of {len(moment.files)}")
         files.append(target.add(name, path))
-    return Manifest(FORMAT, __version__, moment.made_us, dict(moment.micro_batches), files)
+    return Manifest(LAYOUT.text, __version__, moment.made_us, dict(moment.micro_batches), files)
 
 
 def _copy(source: sqlite3.Connection, what: str, path: Path) -> None:

@@ -19,6 +19,7 @@ import msgspec
 
 from geartrain.adapters.file_lock import take_lock
 from geartrain.adapters.files import write_private
+from geartrain.adapters.layouts import FileLayout
 from geartrain.adapters.temporary import temporary_folder
 from geartrain.errors import ConfigError
 from geartrain.revision import Revision, differences, in_short
@@ -26,7 +27,7 @@ from geartrain_cloud.errors import StateError
 from geartrain_cloud.revision_file import read_revision
 
 MANIFEST, LOCK_FILE = "demo.json", "demo.lock"
-_VERSION = 4
+_LAYOUT = FileLayout("geartrain-demo", 1, StateError, "name another folder")
 OWN_FILES = frozenset({LOCK_FILE, "input.csv", "input.csv.new", "input"})
 """What may lie in a folder in which nothing has begun."""
 
@@ -81,13 +82,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     setup: Setup
     finished: bool = False
     throttle: int = 0
-    version: int = _VERSION
-
-
-class _Version(msgspec.Struct, frozen=True):
-    """All that is read of a manifest before its version is known."""
-
-    version: int
+    layout: str = _LAYOUT.text
 
 
 class StateFolder:
@@ -144,12 +139,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     path = folder / MANIFEST
     try:
         content = path.read_bytes()
-        version = msgspec.json.decode(content, type=_Version).version
-        if version != _VERSION:
-            raise StateError(
-                f"the state folder {folder} was begun by another version of gear: resume it with that "
-                "version, or name another folder"
-            )
+        _LAYOUT.check_json(content, f"the state folder {folder}")
         return msgspec.json.decode(content, type=Manifest)
     except FileNotFoundError:
         return None

@@ -11,16 +11,13 @@ import secrets
 import msgspec
 
 from geartrain.adapters.files import write_durable
-from geartrain.adapters.layouts import refuse_former, refuse_later
+from geartrain.adapters.layouts import FileLayout
 from geartrain_cloud.hosting.places import GroupPlaces
 from geartrain_cloud.spark.checkpoint import Checkpoint
 from geartrain_cloud.spark.errors import RefusedError
 
 _FILE = "group.json"
-LAYOUT = 3
-"""3: the origins of records in its state begin with the step of their birth."""
-_FIRST = 1
-"""That of a group without a number."""
+LAYOUT = FileLayout("geartrain-group", 1, RefusedError, "begin with another state folder of the platform")
 
 
 class GroupIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,11 +28,7 @@ class GroupIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     identity: str
     stages: int
     partitions: int
-    layout: int = LAYOUT
-
-
-class _Layout(msgspec.Struct, frozen=True):
-    layout: int = _FIRST
+    layout: str = LAYOUT.text
 
 
 def open_group(
@@ -49,10 +42,7 @@ def open_group(
     query = f"group {name}"
     try:
         raw = path.read_bytes()
-        said = msgspec.json.decode(raw, type=_Layout).layout
-        refuse_later(f"{query}: {path}", said, LAYOUT, RefusedError)
-        way_out = "begin with another state folder of the platform"
-        refuse_former(f"{query}: {path}", said, LAYOUT, RefusedError, way_out)
+        LAYOUT.check_json(raw, f"{query}: {path}")
         found = msgspec.json.decode(raw, type=GroupIdentity)
     except FileNotFoundError:
         if (places.folder / "spark").exists():

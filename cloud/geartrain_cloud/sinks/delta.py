@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geartrain.adapters.files import fsync_path, make_private_folder, write_durable
-from geartrain.adapters.layouts import refuse_former, refuse_later
+from geartrain.adapters.layouts import FileLayout
 from geartrain.declarations.cloud_sink import DeltaTable
 from geartrain.declarations.sink import Sink
 from geartrain.records.codes import Refusal
@@ -40,8 +40,7 @@ _MARKS = "_geartrain"
 """Readers of Delta, and what cleans its folders up, pass over names that begin with `_`."""
 _LOG = "_delta_log"
 _CHECKPOINT_EVERY = 100
-_LAYOUT = 2
-"""2: the origins of rows begin with the step of their birth. One without a number is 1."""
+_LAYOUT = FileLayout("geartrain-delta", 1, TableError, "move the folder away, or rename the sink")
 
 
 class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,7 +49,7 @@ class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flow: str
     query: str
     mark: Mark
-    layout: int = 1
+    layout: str
 
 
 class DeltaTables(MarkedStore[Path]):
@@ -209,11 +208,9 @@ class Delta:
             raise TableError(f"{path} cannot be read ({error}): bring it back from a copy") from None
 
     def _read(self, path: Path) -> _Kept:
-        kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
-        subject = f"the Delta table {self.folder}"
-        refuse_later(subject, kept.layout, _LAYOUT, TableError)
-        refuse_former(subject, kept.layout, _LAYOUT, TableError, "move the folder away, or rename the sink")
-        return kept
+        raw = path.read_bytes()
+        _LAYOUT.check_json(raw, f"the Delta table {self.folder}")
+        return msgspec.json.decode(raw, type=_Kept)
 
     def commit(self, query: str, mark: Mark, batches: Sequence[ColumnBatch]) -> None:
         """Add rows, and set the mark of a query, in one commit; raises `TableError`."""
@@ -222,7 +219,7 @@ class Delta:
         try:
             added = [self._file(query, mark, batches)] if batches else []
             path = self._mark_path(query, mark.batch_id)
-            write_durable(path, msgspec.json.encode(_Kept(self._flow, query, mark, _LAYOUT)))
+            write_durable(path, msgspec.json.encode(_Kept(self._flow, query, mark, _LAYOUT.text)))
             self._commit(query, mark.batch_id, added)
             self._clean(query, path)
         except (OSError, pa.ArrowException, DeltaError) as error:

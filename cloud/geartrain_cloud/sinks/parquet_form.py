@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from geartrain.adapters.layouts import refuse_former, refuse_later
+from geartrain.adapters.layouts import FileLayout
 from geartrain.errors import SchemaError
 from geartrain.schema import ColumnBatch, Field, Schema
 from geartrain.schema.plain import plain_rows
@@ -29,8 +29,8 @@ from geartrain_cloud.sinks.layout import Layout, TableError
 
 MANIFEST = "_manifest.json"
 """Readers of Parquet pass over names that begin with `_`."""
-LAYOUT = 2
-"""Of the manifest; one without a number has this one."""
+LAYOUT = FileLayout("geartrain-parquet", 1, TableError, "move the folder away, or rename the sink")
+"""Of the manifest, and of the origins of rows."""
 _PLACES = SYSTEM_FIELDS[:4]
 
 
@@ -102,7 +102,7 @@ class Manifest:
     def encoded(self) -> bytes:
         """As it is in its file."""
         whole: dict[str, Any] = {
-            "layout": LAYOUT,
+            "layout": LAYOUT.text,
             "schema": self.form.schema.to_json(noted=True),
             "queries": self.queries,
         }
@@ -121,9 +121,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     path = folder / MANIFEST
     try:
         held = json.loads(path.read_bytes())
-        subject, layout = f"the Parquet table {folder}", held.get("layout", 1)
-        refuse_later(subject, layout, LAYOUT, TableError)
-        refuse_former(subject, layout, LAYOUT, TableError, "move the folder away, or rename the sink")
+        LAYOUT.check(held.get("layout"), f"the Parquet table {folder}")
         defaults = {
             name: msgspec.msgpack.decode(bytes.fromhex(packed))
             for name, packed in held.get("defaults", {}).items()

@@ -20,7 +20,7 @@ import psycopg
 from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from geartrain.adapters.layouts import refuse_former, refuse_later
+from geartrain.adapters.layouts import FileLayout
 from geartrain.adapters.sqlite import Fault
 from geartrain.declarations.sink import Table
 from geartrain.records.codes import Refusal
@@ -33,7 +33,7 @@ from geartrain_cloud.sinks.postgres_columns import comments_of, converter, creat
 from geartrain_cloud.sinks.postgres_evolution import alter
 from geartrain_cloud.sinks.sqlite import QueryProgress
 
-LAYOUT_VERSION = 3
+LAYOUT = FileLayout("geartrain-tables", 1, TableError, "name another database in [tables] store")
 """Of the schema's own tables, and of the origins of all rows."""
 WRITTEN = "_row"
 """The column that numbers the rows of a table without a key in the order of writing."""
@@ -46,7 +46,7 @@ _SETTINGS = (
 """A server that is gone without a word is noticed within some seconds."""
 
 _OWN = (
-    "CREATE TABLE _owner (owner text PRIMARY KEY, layout bigint NOT NULL)",
+    "CREATE TABLE _owner (owner text PRIMARY KEY, layout text NOT NULL)",
     """CREATE TABLE _sinks (sink text PRIMARY KEY, name text NOT NULL UNIQUE, key text NOT NULL,
     schema text NOT NULL, records bigint NOT NULL DEFAULT 0)""",
     """CREATE TABLE _queries (query text PRIMARY KEY, checkpoint text NOT NULL, batch_id bigint NOT NULL,
@@ -164,7 +164,7 @@ class PostgresSchema:
             db.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self._link.schema)))
             for statement in _OWN:
                 db.execute(sql.SQL(statement))
-            db.execute("INSERT INTO _owner VALUES (%s, %s)", (owner, LAYOUT_VERSION))
+            db.execute("INSERT INTO _owner VALUES (%s, %s)", (owner, LAYOUT.text))
         check_owner(db, self._link, owner)
 
     @property
@@ -356,9 +356,7 @@ def check_owner(db: psycopg.Connection[Any], link: SchemaConnection, owner: str)
             f"{link.place} was made by somebody else: give this platform a database of its own in "
             "[tables] store"
         )
-    refuse_later(link.place, found[1], LAYOUT_VERSION, TableError)
-    way_out = "name another database in [tables] store"
-    refuse_former(link.place, found[1], LAYOUT_VERSION, TableError, way_out)
+    LAYOUT.check(found[1], link.place)
 
 
 def _exists(db: psycopg.Connection[Any], schema: str) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from geartrain.adapters.files import fsync_path, write_private
-from geartrain.adapters.layouts import refuse_former, refuse_later
+from geartrain.adapters.layouts import FileLayout
 from geartrain_cloud.sinks.store import is_reached
 from geartrain_cloud.spark.buckets import BUCKETS
 from geartrain_cloud.spark.compile import Query
@@ -32,8 +32,8 @@ WAYS_OUT = (
 """How a sentence ends that refuses a checkpoint."""
 
 _OFFSETS_VERSION = "v1"
-_FORM = {"buckets": BUCKETS, "layout": 4}
-# Of the state that Spark keeps; layout 4: the origins of records in cells begin with the step of their birth.
+LAYOUT = FileLayout("geartrain-state", 1, QueryError, "begin with another state folder, log and tables")
+_FORM = {"buckets": BUCKETS, "layout": LAYOUT.text}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +130,7 @@ def open_checkpoint(
         write_private(path, json.dumps(content, indent=1) + "\n")
         return checkpoint
     held = _read(path, query.name)
-    refuse_later(f"query {query.name!r}: {path}", _layout(held), _layout(_FORM), RefusedError)
-    way_out = "begin with another state folder, log and tables"
-    refuse_former(f"query {query.name!r}: {path}", _layout(held), _layout(_FORM), QueryError, way_out)
+    LAYOUT.check(held.get("layout"), f"query {query.name!r}: {path}")
     if {what: held.get(what) for what in _FORM} != _FORM:
         raise QueryError(f"query {query.name!r}: {path} is of another release: begin anew with --reset")
     for what, value in wanted.items():
@@ -171,11 +169,6 @@ def _read(path: Path, query: str) -> Mapping[str, Any]:
         raise ValueError("it has no identity")
     except (OSError, ValueError) as error:
         raise RefusedError(f"query {query!r}: {path} cannot be read ({error}): {WAYS_OUT}") from None
-
-
-def _layout(held: Mapping[str, Any]) -> int:
-    found = held.get("layout")
-    return found if isinstance(found, int) else 0
 
 
 def _shown(value: Any) -> str:

@@ -10,6 +10,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import msgspec
 
 from geartrain.errors import GeartrainError
 
@@ -79,53 +82,66 @@ class SqliteLayout:
             return int(version)
         (tables,) = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if tables or application or version:
-            refuse_other(subject, self.error, self.way_out)
+            _refuse_other(subject, self.error, self.way_out)
         return None
 
 
-def refuse_other(subject: str, error: type[GeartrainError], way_out: str) -> None:
-    """Raise `error`: a store has not the mark of its kind.
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """The layout of one kind of file, or of whatever else keeps a text.
 
-    Args:
-        subject: what and where the store is to be.
-        error: what is raised.
-        way_out: what to do, as the end of the sentence.
+    mark: a word that no other kind has; version: its number; error: what is raised for one that is refused;
+    way_out: what to do with it, as the end of a sentence.
     """
+
+    mark: str
+    version: int
+    error: type[GeartrainError]
+    way_out: str
+
+    @property
+    def text(self) -> str:
+        """What such a file keeps: the mark and the number."""
+        return f"{self.mark}/{self.version}"
+
+    def check(self, found: object, subject: str) -> None:
+        """Raise `error` unless a file is of this layout.
+
+        Args:
+            found: what it keeps in the place of `text`, None where there is nothing.
+            subject: what and where it is.
+        """
+        mark, _, number = found.partition("/") if isinstance(found, str) else ("", "", "")
+        if mark != self.mark or not (number.isascii() and number.isdecimal()):
+            _refuse_other(subject, self.error, self.way_out)
+        if int(number) != self.version:
+            _refuse(subject, int(number), self.version, self.error, self.way_out)
+
+    def check_json(self, raw: bytes, subject: str) -> None:
+        """The same of JSON with the key `layout`; raises `msgspec.DecodeError` for what is no such file."""
+        self.check(msgspec.json.decode(raw, type=_Marked).layout, subject)
+
+
+class _Marked(msgspec.Struct):
+    layout: Any = None
+
+
+def _refuse_other(subject: str, error: type[GeartrainError], way_out: str) -> NoReturn:
+    """Raise `error`: what is at `subject` has not the mark of its kind; way_out: the end of the sentence."""
     raise error(
         f"{subject} was written by another program, or by an early version of Geartrain that this one does "
         f"not follow: {way_out}"
     )
 
 
-def _refuse(subject: str, found: int, known: int, error: type[GeartrainError], way_out: str) -> None:
-    """Raise `error` for a number that this version does not know."""
-    refuse_later(subject, found, known, error)
-    raise error(
-        f"{subject} has layout {found} of a former version, and this version of Geartrain goes on with "
-        f"{known} only: {way_out}"
-    )
-
-
-def refuse_later(subject: str, found: int, known: int, error: type[GeartrainError]) -> None:
-    """Raise unless this version knows the layout of a store.
-
-    Args:
-        subject: what and where the store is, such as "the ledger /log/ledger.sqlite".
-        found: the number that it carries.
-        known: the highest that this version writes.
-        error: what is raised.
-
-    Raises:
-        error: a later version has written the store.
-    """
+def _refuse(subject: str, found: int, known: int, error: type[GeartrainError], way_out: str) -> NoReturn:
+    """Raise `error` for a number that this version does not know; way_out: from a former one."""
     if found > known:
         raise error(
             f"{subject} has layout {found}, and this version of Geartrain knows {known}: start the version "
             "that wrote it or a later one, or bring back a copy from before it"
         )
-
-
-def refuse_former(subject: str, found: int, known: int, error: type[GeartrainError], way_out: str) -> None:
-    """Raise where a store is of a layout before the one that this version writes; as `refuse_later`."""
-    if found < known:
-        _refuse(subject, found, known, error, way_out)
+    raise error(
+        f"{subject} has layout {found} of a former version, and this version of Geartrain goes on with "
+        f"{known} only: {way_out}"
+    )
