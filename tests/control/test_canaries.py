@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from geartrain import Flow, Table
 from geartrain.control.app_reasons import AppCode, app_sentence
 from geartrain.control.codec import encode_reported
-from geartrain.control.states import OTHER_STEPS, App, AppReport, AppState, Reported
+from geartrain.control.states import App, AppReport, AppState, Reported
 from geartrain.errors.reason import make_reason
 from geartrain.revision.code import Code
 from geartrain.testing import TestingSource
@@ -139,7 +139,13 @@ class World(Host):
                 assert app.number >= self.numbers.get(name, 0), "a device never goes back to a number"
                 self.numbers[name] = app.number
             said = [self.faults.get(name) or _runs(app) for app in told]
-            whole = Reported(name, b"12345678", 1, 1, apps=tuple(said), can=(OTHER_STEPS,), program="0.3.0")
+            whole = Reported(
+                name,
+                b"12345678",
+                1,
+                1,
+                apps=tuple(said),
+            )
             reports = [
                 Report(name, one.instance, one.state.word, one.why, reasons=one.reasons) for one in said
             ]

@@ -24,7 +24,7 @@ from geartrain.control.codec import (
 from geartrain.control.limits import LANE_LIMITS, LaneLimits
 from geartrain.control.states import (
     INSTALLED_PROGRAM,
-    OWN_CUT,
+    SECRETS,
     App,
     AppReport,
     AppState,
@@ -69,7 +69,7 @@ REPORTED = Reported(
     "ef" * 32,
     "it went back: it hangs",
     "3.11 aarch64",
-    (OWN_CUT,),
+    (SECRETS,),
     program_went_back=True,
 )
 KEPT = Kept(3, STATE_BYTES)
@@ -222,17 +222,6 @@ def test_the_installed_program_is_asked_for_beside_the_field_of_hashes() -> None
     both = pb.State(serial=1, program="ef" * 32, installed_program=True)
     with pytest.raises(WireError, match="the installed program and for another one"):
         decode_state(both.SerializeToString())
-
-
-def test_a_program_of_the_version_before_leaves_out_what_it_does_not_know() -> None:
-    known = State(7, STATE.apps, STATE.purged)
-    assert STATE_BYTES.startswith(
-        encode_state(known)
-    )  # whose fields it reads, and ignores the one that follows
-    older = pb.Reported(version=1, device="d", session=b"12345678", life=1, number=1, program="0.2.0")
-    older.checksum = zlib.crc32(older.SerializeToString())
-    report = decode_reported(older.SerializeToString())
-    assert (report.program, report.program_code, report.program_why, report.machine) == ("0.2.0", "", "", "")
 
 
 def test_another_version_is_refused() -> None:

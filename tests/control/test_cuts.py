@@ -16,9 +16,6 @@ from geartrain import Flow, Table
 from geartrain.control.app_reasons import AppCode, app_sentence
 from geartrain.control.codec import encode_reported
 from geartrain.control.states import (
-    CLAIMS_STATE,
-    LEAVES_STATE,
-    OWN_CUT,
     AppReport,
     AppState,
     Measured,
@@ -35,14 +32,13 @@ from geartrain.testing import TestingSource
 from geartrain_cloud.changes.cut_checking import CutWish
 from geartrain_cloud.control import explaining
 from geartrain_cloud.control.checking import Answer, Question, check
-from geartrain_cloud.control.cutting import Cuts, check_can_cut
+from geartrain_cloud.control.cutting import Cuts
 from geartrain_cloud.control.explaining import Explanations
 from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.lane_store import desired_of
 from geartrain_cloud.control.moving_state import StateSizes, Tier
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.trust import Trust
-from geartrain_cloud.control_store.errors import ConflictError
 from geartrain_cloud.control_store.model import CutRule, Report, State, Submission
 from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform.places import read_report
@@ -172,15 +168,14 @@ class Fleet(Host):
             ]
             self.store.reports.heard(device.device, self.report(device.device), device.serial, said)
 
-    def measure(self, device: str, measured: Measured | None, cut: str = "cloud", *can: str) -> None:
+    def measure(self, device: str, measured: Measured | None, cut: str = "cloud") -> None:
         app = AppReport("heat.1", AppState.RUNNING, cut=cut, measured=measured)
-        able = can or (OWN_CUT, LEAVES_STATE, CLAIMS_STATE)
-        said = Reported(device, b"12345678", 1, 1, apps=(app,), can=able, program="0.3.0")
+        said = Reported(device, b"12345678", 1, 1, apps=(app,))
         serial = self.store.devices.get(device).serial
         self.store.reports.heard(device, encode_reported(said), serial, [])
 
-    def report(self, device: str, *can: str) -> bytes:
-        return encode_reported(Reported(device, b"12345678", 1, 1, can=can or (OWN_CUT,), program="0.2.0"))
+    def report(self, device: str) -> bytes:
+        return encode_reported(Reported(device, b"12345678", 1, 1))
 
     def lane(self, device: str) -> tuple[str, str]:
         store = self.store
@@ -341,25 +336,19 @@ def test_devices_are_told_once_the_data_centre_takes_what_they_will_send(tmp_pat
     world.store.close()
 
 
-def test_what_devices_keep_leaves_only_those_whose_agents_can_give_it_away(tmp_path: Path) -> None:
+def test_what_a_device_keeps_leaves_it_with_its_step(tmp_path: Path) -> None:
     world = Fleet(tmp_path)
     world.submit(CutRule("d1", "edge"))
     assert world.shown() == [("cloud", 2, 1), ("edge", 1, 1)]
-    says = world.refusal("move", step="sums", to="cloud", devices="d1")
-    assert "d1 runs an agent of version 0.2.0, which cannot leave what its steps keep" in says
-    world.store.reports.heard("d1", world.report("d1", OWN_CUT, LEAVES_STATE), 1, [])
     status, said = world.ask("move", step="sums", to="cloud", devices="d1")
     assert (status, said.get("refusals", [])) == (202, [])
     assert said["moves"] == [moved("sums", "cloud", 1, unsaid=1)]
     world.store.close()
 
 
-def test_what_the_data_centre_keeps_comes_only_to_agents_that_can_claim_it(tmp_path: Path) -> None:
+def test_what_the_data_centre_keeps_comes_to_a_device_with_its_step(tmp_path: Path) -> None:
     world = Fleet(tmp_path)
     world.submit()
-    says = world.refusal("move", step="sums", to="edge", devices="d1")
-    assert "d1 runs an agent of version 0.2.0, which cannot take what the data centre keeps" in says
-    world.store.reports.heard("d1", world.report("d1", OWN_CUT, CLAIMS_STATE), 1, [])
     status, said = world.ask("move", step="sums", to="edge", devices="d1")
     assert (status, said["revises"]) == (202, True)
     assert moved("sums", "edge", 1, at_most=True) in said["moves"]
@@ -371,7 +360,7 @@ def test_what_the_data_centre_keeps_comes_only_to_agents_that_can_claim_it(tmp_p
     reason = make_reason(AppCode.AWAITS_STATE)
     why = app_sentence(reason)
     awaits = Report("d1", app.instance, "running", why, cut=cut, reasons=(reason,))
-    world.store.reports.heard("d1", world.report("d1", OWN_CUT, CLAIMS_STATE), 9, [awaits])
+    world.store.reports.heard("d1", world.report("d1"), 9, [awaits])
     assert ("sums", 1, 0) in [(cut, *counts) for cut, *counts in world.shown()]
     info = world.observer.info(app)
     assert "the state of steps is on its way to 1 device" in info["waits_for"]
@@ -382,7 +371,7 @@ def test_what_the_data_centre_keeps_comes_only_to_agents_that_can_claim_it(tmp_p
         reason = make_reason(code, unmoved="it did not come within 20 s")
         why = app_sentence(reason)
         late = Report("d1", app.instance, "running", why, cut=cut, reasons=(reason,))
-        world.store.reports.heard("d1", world.report("d1", OWN_CUT, CLAIMS_STATE), 10, [late])
+        world.store.reports.heard("d1", world.report("d1"), 10, [late])
         assert ("sums", 1, 0) in [(cut, *counts) for cut, *counts in world.shown()]
         info = world.observer.info(app)
         assert f"device d1 {why}" in info["waits_for"]
@@ -444,14 +433,8 @@ def test_what_stands_in_the_way_is_said_and_nothing_changes(tmp_path: Path) -> N
     assert "no device of app heat matches kind=ship" in world.refusal("cut", cut="edge", devices="kind=ship")
     assert "no device of app heat matches d9" in world.refusal("move", step="high", to="edge", devices="d9")
     assert "has no step 'hight'" in world.refusal("move", step="hight", to="edge")
-    assert "cannot take what the data centre keeps of steps" in world.refusal("cut", cut="edge")
     assert "have this cut already" in world.refusal("cut", cut="cloud")
-    world.store.reports.heard("d1", world.report("d1", "something"), 1, [])
-    says = world.refusal("cut", cut="high", devices="kind=truck")
-    assert "device d1 runs an agent of version 0.2.0" in says
     assert world.ask("cut", cut="high", devices="d2")[0] == 202
-    with pytest.raises(ConflictError, match="d1 runs an agent"):
-        check_can_cut(world.store, ["d2", "d1"])
     world.store.apps.give_up("heat", "heat.1")  # as gear rollback does
     assert world.store.cut_changes.waiting() == set()
     world.store.apps.enter("heat.1", State.FAILED, "it raised")

@@ -12,9 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from geartrain.adapters.system import SystemClock
-from geartrain.control.codec import encode_reported
 from geartrain.control.questions import DeviceAnswer, ToldByDevice
-from geartrain.control.states import Reported
 from geartrain_cloud.control.device_questions import DeviceQuestions, Heard
 from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.questions import Questions
@@ -117,11 +115,6 @@ def test_a_key_is_not_told_as_missing_while_somebody_is_silent(tmp_path: Path) -
     world = World(tmp_path, devices, ["c"])
     assert world.ask("sums/state?key=c")[1]["found"]
     assert world.refusal("sums/state?key=a&wait_s=1").startswith("no device has answered within 1 s")
-    old = Reported("d1", b"12345678", 1, 1, program="0.2.0")
-    world.fleet.store.reports.heard("d1", encode_reported(old), 1, [])
-    assert "d1 (its agent, of version 0.2.0, answers no questions: gear agent upgrade)" in world.refusal(
-        "sums/state?key=a&wait_s=1"
-    )
     devices._keys["d1"], world.in_cloud = ["b"], None
     assert world.ask("sums/state?key=b&wait_s=1")[1]["device"] == "d1"
     assert world.refusal("sums/state?key=a&wait_s=1").startswith("no micro-batch has answered within 1 s")

@@ -160,12 +160,6 @@ def _fit(platform: Platform, wishes: UpgradeWishes) -> list[_Device]:
         if one.local:
             said = f"{one.name} is left out: gear up runs it, with the program of the platform's own machine"
             notices().print(printable(said), soft_wrap=True)
-        elif one.agent.version and not one.agent.machine:
-            raise MistakeError(
-                f"{one.name} runs an agent of version {one.agent.version}, which takes no program over the "
-                "air yet: install the new one there once with gear flash --installer, and leave it out of "
-                "--devices"
-            )
     if all(one.local for one in fit):
         raise MistakeError("there is nothing to upgrade: gear up runs all of these devices itself")
     return [one for one in fit if not one.local]

@@ -93,11 +93,6 @@ class Agents:
         report = decode_reported(said) if said else None
         if report is None:  # it sees for itself whether it can run the program
             return
-        if not report.machine:
-            raise ConflictError(
-                f"device {device.device} runs an agent of version {printable(report.program)}, which takes "
-                "no program over the air yet: install the new one there once, with gear flash --installer"
-            )
         if program is not None and report.machine != program.machine:
             raise ConflictError(
                 f"device {device.device} has Python {printable(report.machine)}, and the program is for "

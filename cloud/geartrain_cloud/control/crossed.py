@@ -1,7 +1,7 @@
-"""Which devices of an app have gone over to its newest revision with other steps for them, and which could.
+"""Which devices of an app have gone over to its newest revision with other steps for them.
 
 Between what devices report and those that change or show an app. Guarantees: a device that has ended, or was
-retired, counts as one that has gone over. One that was never heard is taken to be able to.
+retired, counts as one that has gone over.
 """
 
 from __future__ import annotations
@@ -14,12 +14,6 @@ from geartrain_cloud.control_store.model import Instance
 from geartrain_cloud.control_store.store import ControlStore
 
 _RUNS = (AppState.RUNNING, AppState.DRAINING)
-
-
-def can(store: ControlStore, device: str, ability: str) -> bool:
-    """Whether the program of a device knows something, as it says itself."""
-    said = store.reports.last(device)
-    return not said or ability in decode_reported(said).can
 
 
 def laggards(store: ControlStore, instance: Instance) -> list[str]:

@@ -7,7 +7,7 @@ the device then sends.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,16 +18,11 @@ from msgspec.structs import replace
 from geartrain.control.codec import decode_reported
 from geartrain.control.states import (
     ADAPTIVE,
-    CLAIMS_STATE,
-    LEAVES_STATE,
-    NOTES,
-    OWN_CUT,
     Measured,
     reported_cut,
 )
 from geartrain.fleet.selectors import parse_selector
-from geartrain.printable import printable
-from geartrain.revision import Revision, in_short
+from geartrain.revision import in_short
 from geartrain_cloud.changes.cut_checking import AUTO, CLOUD, EDGE, CutFound, CutWish, StepMove
 from geartrain_cloud.changes.fitting import Ladder, fit
 from geartrain_cloud.control.checking import Answer as Checked
@@ -53,50 +48,7 @@ MICRO_BATCHES = {EDGE: 2, CLOUD: 1}
 """By where state goes, for about so many a step with state pauses: what a device claims is given by the one
 that comes after the one under way; what devices leave is taken in by the next.
 """
-_VERSION_CHARS_MAX = 40
 _FOLLOWS = "its cut follows what is measured of it from now on"
-
-
-def check_can_cut(store: ControlStore, devices: Iterable[str]) -> None:
-    """Raise `ConflictError` where one of the devices has said that its agent knows no cut of its own.
-
-    One that was never heard is taken at its word later: an agent that does not know such a cut runs the
-    app's, and says nothing else.
-    """
-    _check_can(store, devices, OWN_CUT, "which has the app's cut alone")
-
-
-def check_can_leave(store: ControlStore, devices: Iterable[str]) -> None:
-    """Raise `ConflictError` where one of the devices has said that its agent cannot give away what steps
-    keep. One that was never heard keeps nothing yet.
-    """
-    lacks = "which cannot leave what its steps keep to the data centre"
-    _check_can(store, devices, LEAVES_STATE, lacks)
-
-
-def check_can_claim(store: ControlStore, devices: Iterable[str]) -> None:
-    """The same where one of the devices cannot take what the data centre keeps."""
-    lacks = "which cannot take what the data centre keeps of steps"
-    _check_can(store, devices, CLAIMS_STATE, lacks)
-
-
-def check_can_import(store: ControlStore, devices: Iterable[str], document: str) -> None:
-    """The same where one of the devices lacks what the flow of a revision imports."""
-    if document and Revision.from_json(document).notes:
-        _check_can(store, devices, NOTES, "which does not know units and descriptions of fields")
-
-
-def _check_can(store: ControlStore, devices: Iterable[str], what: str, lacks: str) -> None:
-    """Raise `ConflictError` for a device whose agent has not said that it can do `what`; lacks: in words."""
-    for name in devices:
-        said = store.reports.last(name)
-        report = decode_reported(said) if said else None
-        if report is not None and what not in report.can:
-            version = printable(report.program, _VERSION_CHARS_MAX) or "before 0.3"
-            raise ConflictError(
-                f"device {name} runs an agent of version {version}, {lacks}: upgrade it with gear agent "
-                "upgrade, or leave it out"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +139,7 @@ class Cuts:
         self, instance: Instance, held: Mapping[str, str], body: CutBody, key: str, asked: str
     ) -> Answer:
         """Have the cuts of devices follow what is measured of them from now on."""
-        refusals = [*self._cannot(check_can_cut, held), *self._busy(instance)]
+        refusals = self._busy(instance)
         wanted = {device: DeviceWish(CutWish(cut), _FOLLOWS) for device, cut in held.items()}
         found = {device: CutFound(cut) for device, cut in held.items()}
         said = {**self._said(instance, wanted, found, Checked(is_same=True)), "count": len(held)}
@@ -220,9 +172,6 @@ class Cuts:
         cuts = {device: one.cut for device, one in found.items() if one.cut != wanted[device].wish.before}
         refusals = [one.refused for one in made.values() if one.refused]
         refusals += [] if refusals else self._in_the_way(instance, checked, cuts)
-        for check, tier in ((check_can_leave, CLOUD), (check_can_claim, EDGE)):
-            moves = ((device, move) for device in cuts for move in found[device].moves)
-            refusals += self._cannot(check, {d: None for d, move in moves if move.keeps and move.to == tier})
         refusals += self._too_large(instance, {device: found[device].moves for device in cuts})
         said = self._said(instance, wanted, found, checked)
         planned = None if checked.is_same else self._planned(instance, outline, checked)
@@ -316,25 +265,11 @@ class Cuts:
             )
         return checked, made
 
-    def _cannot(
-        self, check: Callable[[ControlStore, Iterable[str]], None], devices: Iterable[str]
-    ) -> list[str]:
-        try:
-            check(self._store, devices)
-        except ConflictError as error:
-            return [str(error)]
-        return []
-
     def _in_the_way(self, instance: Instance, checked: Checked, cuts: Mapping[str, str]) -> list[str]:
         """What keeps devices of an app from other cuts now, a sentence each."""
-        found = list[str]()
         if not cuts:
             return ["all these devices have this cut already"]
-        try:
-            check_can_cut(self._store, [device for device, cut in cuts.items() if cut])
-        except ConflictError as error:
-            found.append(str(error))
-        found += self._busy(instance)
+        found = self._busy(instance)
         if not checked.is_same and checked.change is not None:
             found += checked.change.refusals
         return found

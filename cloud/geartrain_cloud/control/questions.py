@@ -16,12 +16,10 @@ from typing import Any
 
 from aiohttp import web
 
-from geartrain.control.codec import decode_reported
 from geartrain.control.questions import KEYS_MAX
 from geartrain.errors import ConfigError, NetError
 from geartrain.fleet.labels import shown
 from geartrain.ports import Clock
-from geartrain.printable import printable
 from geartrain.records.event_time import START_OF_TIME, format_time
 from geartrain.revision import Revision
 from geartrain.revision.revision import StepForm
@@ -52,7 +50,6 @@ DEVICES_MAX = 200
 """Devices that are asked at once, where nobody has said which."""
 _APPS_MAX = 1_000
 _NAMED_MAX = 5
-_VERSION_CHARS_MAX = 40
 
 
 class Questions:
@@ -146,7 +143,7 @@ class Questions:
         known = [self._devices.last(instance.instance, one, step, key) for one in since]
         best = _best([*heard, *(one for one in known if one is not None)])
         if best is None:
-            named = [self._silent(one, at) for one, at in since.items()]
+            named = [f"{one} (heard last at {format_time(at)})" if at else one for one, at in since.items()]
             more = f" and {len(named) - _NAMED_MAX:,} more" if len(named) > _NAMED_MAX else ""
             raise UnansweredError(
                 f"no device has answered within {wait_s} s, offline, busy or about to get another cut: "
@@ -166,15 +163,6 @@ class Questions:
             "seq": best.answer.seq,
             "silent": [{"device": one, "seen_us": at or None} for one, at in since.items()],
         }
-
-    def _silent(self, device: str, seen_us: int) -> str:
-        """A device that has not answered, with what may be why."""
-        said = self._store.reports.last(device)
-        report = decode_reported(said) if said else None
-        if report is not None and not report.can:
-            version = printable(report.program, _VERSION_CHARS_MAX) or "before 0.3"
-            return f"{device} (its agent, of version {version}, answers no questions: gear agent upgrade)"
-        return f"{device} (heard last at {format_time(seen_us)})" if seen_us else device
 
     async def _told(self, name: str, wait_s: float) -> Told | None:
         until_s = self._clock.monotonic_s() + wait_s

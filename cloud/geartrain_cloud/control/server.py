@@ -26,12 +26,11 @@ from geartrain.fleet.selectors import parse_selector
 from geartrain_cloud.changes.cut_checking import CutWish
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question as Check
-from geartrain_cloud.control.cutting import check_can_cut, rules_of
+from geartrain_cloud.control.cutting import rules_of
 from geartrain_cloud.control.lane_store import accept
 from geartrain_cloud.control.observing import Observer
 from geartrain_cloud.control.updating import Updates
 from geartrain_cloud.control_store.bearers import Bearer
-from geartrain_cloud.control_store.desired import rule_of
 from geartrain_cloud.control_store.errors import (
     ConflictError,
     FlowRefusedError,
@@ -39,7 +38,7 @@ from geartrain_cloud.control_store.errors import (
     UnavailableError,
 )
 from geartrain_cloud.control_store.idempotency import Answer
-from geartrain_cloud.control_store.model import Device, Outline, Submission
+from geartrain_cloud.control_store.model import Outline, Submission
 from geartrain_cloud.control_store.names import check_app
 from geartrain_cloud.control_store.sources import check_meets_devices, takes_part
 from geartrain_cloud.control_store.store import ControlStore
@@ -144,11 +143,9 @@ class Api:
         outline = checked.outline
         if outline is None:
             raise UnavailableError(f"flow {body.flow!r} could not be checked: submit it again")
-        meant = self._meant(body, outline, checked)
+        self._check_meant(body, outline, checked)
 
         def work() -> Answer:
-            ruled = [(one.device, rule_of(rules, one)) for one in meant]
-            check_can_cut(self._store, [name for name, rule in ruled if rule and (rule.cut or rule.adaptive)])
             made = self._store.apps.submit(
                 Submission(
                     body.name,
@@ -308,9 +305,9 @@ class Api:
 
         return self._once(key_of(request), asked, work)
 
-    def _meant(self, body: SubmitBody, outline: Outline, checked: Checked) -> list[Device]:
-        """The devices in service that are to run a flow; raises `ConflictError` where there has to be one,
-        and where one of them could not run it.
+    def _check_meant(self, body: SubmitBody, outline: Outline, checked: Checked) -> None:
+        """Raise `ConflictError` where there has to be a device in service that is to run a flow, and where
+        one of them could not run it.
         """
         selector = parse_selector(body.devices)
         meant = [one for one in self._store.devices.every() if takes_part(outline, selector, one)]
@@ -318,7 +315,6 @@ class Api:
             check_meets_devices(outline, selector, meant)
         self._updates.check_reaches(body.flow, outline, [one.device for one in meant])
         self._updates.check_waits(body.name, outline, meant, checked)
-        return meant
 
     def _open(self) -> Enrolment:
         if self._enrolment is None:

@@ -17,17 +17,16 @@ import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
-from geartrain.control.states import MIGRATES, OTHER_STEPS
 from geartrain.errors import GeartrainError
 from geartrain.fleet.selectors import parse_selector
 from geartrain.revision import Change, Revision, differences, in_short, tables_of
 from geartrain.revision.change import TableForm
 from geartrain_cloud.changes.editing import unasked, unchanged
+from geartrain_cloud.control.abilities import check_able
 from geartrain_cloud.control.canary import canaries_of, unfit
 from geartrain_cloud.control.checking import Answer as Checked
 from geartrain_cloud.control.checking import Question, ran_by
-from geartrain_cloud.control.crossed import can, laggards
-from geartrain_cloud.control.cutting import check_can_import
+from geartrain_cloud.control.crossed import laggards
 from geartrain_cloud.control.hosting import HostReport
 from geartrain_cloud.control.moving_state import StateSizes
 from geartrain_cloud.control.past import PastLog, begin_of
@@ -147,7 +146,7 @@ class Updates:
     def check_reaches(self, flow: str, outline: Outline, devices: Iterable[str]) -> None:
         """Raise `ConflictError` where one of the devices could not get this code, or not import it."""
         devices = list(devices)
-        check_can_import(self._store, devices, outline.document)
+        check_able(self._store, devices)
         if outline.bundled or self._has_joined is None:
             return
         if missing := next((one for one in devices if self._has_joined(one)), None):
@@ -466,18 +465,6 @@ class Updates:
     ) -> list[str]:
         """Why devices cannot go over to other steps now, a sentence each."""
         found, (was, now) = list[str](), revisions
-        running = self._store.desired.running(instance.instance)
-        if without := [one for one in running if not can(self._store, one, OTHER_STEPS)]:
-            found.append(
-                f"devices run an agent that keeps the steps that it began with ({in_short(without)}): "
-                "gear agent upgrade first"
-            )
-        migrating = [step.id for step in now.steps if step.tier == "edge" and step.migrates]
-        if migrating and (without := [one for one in running if not can(self._store, one, MIGRATES)]):
-            found.append(
-                f"devices run an agent that cannot make former state into that of now ({in_short(without)}), "
-                f"as {in_short(migrating)} is to do: gear agent upgrade first"
-            )
         behind = laggards(self._store, instance)
         if behind and (moved := self._moved_under(instance, outline, now)):
             found.append(

@@ -138,7 +138,7 @@ class State(_message.Message):
         code: _builtins.str
         """sha256 of the flow's files, 64 hexadecimal digits, or empty: the device has to have the same"""
         own_cut: _builtins.str
-        """of this device; empty: that of the app, which a device runs that does not know this field"""
+        """of this device; empty: that of the app"""
         number: _builtins.int
         """of the app's revision, from 1; 0: not said"""
         without: _builtins.str
@@ -441,7 +441,7 @@ class Reported(_message.Message):
         """the device's, DER, where secrets are asked for: they are sealed for it"""
         @_builtins.property
         def can(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-            """what the one that runs knows beside what every one of version 1 does, such as own_cut"""
+            """what not every program and device does, such as secrets"""
 
         @_builtins.property
         def secrets(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reported.Secret]:

@@ -16,24 +16,12 @@ INSTALLED_PROGRAM = "installed"
 """As `State.program`: the program that was installed on the device, by `pip` or on its card."""
 ADAPTIVE = "adaptive"
 """What stands for a cut that follows what is measured of a device."""
-OWN_CUT = "own_cut"
-"""What a program says that it `can` do where it runs an app with a cut of its device's own."""
-OTHER_STEPS = "other_steps"
-"""The same of one that goes over to a revision of an app with other steps on its device."""
-LEAVES_STATE = "leaves_state"
-"""What it says that it `can` do where a step that leaves the device takes what it keeps along."""
 SECRETS = "secrets"
-"""The same of one that opens what is sealed for its certificate."""
-CLAIMS_STATE = "claims_state"
-"""The same where a step that comes to the device brings what the data centre keeps of it."""
-NOTES = "notes"
-"""The same of one whose Geartrain has `Unit` and `Description`, which a flow with them imports."""
-MIGRATES = "migrates"
-"""The same where a task makes state of a former type into that of now."""
+"""What a program says that it `can` do where it opens what is sealed for its certificate."""
 WAITS = "waits"
 """What a device says where its file has sources wait while a spool is full, which not every source can."""
-CAN = (OWN_CUT, OTHER_STEPS, LEAVES_STATE, SECRETS, CLAIMS_STATE, NOTES, MIGRATES)
-"""All that this program knows."""
+CAN = (SECRETS,)
+"""All that this program says of itself."""
 CUT_CHARS = 200
 """Of a cut, as a report names it."""
 
@@ -178,8 +166,8 @@ class SecretReport(msgspec.Struct, frozen=True):
 
 class RunningProgram(msgspec.Struct, frozen=True):
     """The program of a device. version: of Geartrain; code: its hash, empty for the one that is installed;
-    machine: which programs can run there: Python and processor, such as `3.11 aarch64`; can: what it knows
-    beside what every program of this version of the lane does.
+    machine: which programs can run there: Python and processor, such as `3.11 aarch64`; can: what not
+    every program and device does.
     """
 
     version: str = ""
