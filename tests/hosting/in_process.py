@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from msgspec.structs import replace
 from pyspark.sql import Row
@@ -65,6 +66,8 @@ GROUP = "shared"
 TASKS = 2
 """Partitions of Spark's, and tasks that read a large micro-batch."""
 KILLS_MAX, SCALES_MAX, LOSSES_MAX = 4, 3, 3
+LOSS = 0.06
+"""How often the power is lost after a micro-batch, where it may be lost `LOSSES_MAX` times."""
 LOST_MAX = 5
 """Micro-batches that go with the power, unless all do."""
 REVISIONS, DEVICES = 3, 3
@@ -318,8 +321,9 @@ class InProcess:
         log: Callable[[Path, Revised, random.Random], RevisedLog] = RevisedLog,
         *,
         past: bool = False,
+        losses: int = LOSSES_MAX,
     ) -> None:
-        """past: new steps begin anywhere in the log, where they can."""
+        """past: new steps begin anywhere in the log, where they can; losses: of power, at the most."""
         self._flow, self._rng = flow, rng
         self.folder = folder
         self.log = log(folder / "log", flow, rng)
@@ -338,10 +342,16 @@ class InProcess:
         self._versions = Versions(self._places.versions)
         self._versions.publish(Version(FIRST))
         self._state: State = {}
-        self.kills, self.losses, self.begun_anew = KILLS_MAX, LOSSES_MAX, 0
+        self.kills, self.losses, self.begun_anew = KILLS_MAX, losses, 0
+        self._loses = LOSS * losses / LOSSES_MAX
         self._rows: dict[str, dict[str, list[bytes]]] = {}
         self._held: tuple[int, dict[str, int]] = (-1, {})
         """The flow's count of its newest micro-batch that is in the tables, and where that ended."""
+        self._ahead: tuple[int, dict[str, int]] = (-1, {})
+        """The same of another store, to which the rows of some sinks go."""
+        self._chance = random.Random(repr(rng.getstate()))
+        self.ahead = 0
+        """How often that store alone had a micro-batch as the power was lost."""
         self._open()
         self._offsets = self._reader.initialOffset()
         self._committed: list[tuple[dict[str, int], State]] = [(self._offsets, {})]
@@ -395,7 +405,7 @@ class InProcess:
             if not self.log.is_whole and self._rng.random() < 0.6:
                 self.log.grow(self._rng)
             went_on = self._micro_batch()
-            if went_on and self.losses and self._rng.random() < 0.06:
+            if went_on and self.losses and self._rng.random() < self._loses:
                 self._lose_power()
                 continue
             scaled = self._is_up_to_date() and self._scale()
@@ -421,10 +431,31 @@ class InProcess:
         self._offsets, self._state = end, state
         self._committed.append((end, state))
         for name, positions in positions_by_name(end).items():
-            if end[count_name(name)] > self._held[0]:  # what the tables hold is not written again
-                self._held = end[count_name(name)], positions
-                self._write([(sink, packed) for of, sink, packed in found if of == name], name)
+            count = end[count_name(name)]
+            if count > self._held[0]:  # what the tables hold is not written again
+                self._held = count, positions
+                mine = [(sink, packed) for of, sink, packed in found if of == name]
+                has = count <= self._ahead[0]
+                assert count != self._ahead[0] or positions == self._ahead[1], (
+                    "a store has it with another end"
+                )
+                self._write([one for one in mine if not (has and _is_elsewhere(one[0]))], name)
         return True
+
+    def _run_ahead(self) -> None:
+        """Run a micro-batch that the other store takes, as the power is lost before the tables do."""
+        start = self._offsets
+        end = self._reader.latestOffset(start, self._reader.getDefaultReadLimit())
+        count = end.get(count_name(self.hosted.name), -1)
+        if end == start or count != self._held[0] + 1 or count == self._ahead[0]:
+            return
+        rng, self._rng = self._rng, self._chance
+        found, _ = self._attempt(start, end)
+        self._rng = rng
+        self._ahead = count, positions_by_name(end)[self.hosted.name]
+        mine = [(sink, packed) for of, sink, packed in found if of == self.hosted.name]
+        self._write([one for one in mine if _is_elsewhere(one[0])], self.hosted.name)
+        self.ahead += 1
 
     def _write(self, found: list[tuple[str, bytes]], name: str) -> None:
         for sink, packed in found:
@@ -434,11 +465,12 @@ class InProcess:
     def _is_up_to_date(self) -> bool:
         """Whether Spark has come to where the tables stand, under the newest version."""
         count = self._offsets.get(count_name(self.hosted.name), self.hosted.begin_count)
-        return self._offsets[PLAN] == self._newest().number and count >= self._held[0]
+        return self._offsets[PLAN] == self._newest().number and count >= max(self._held[0], self._ahead[0])
 
     def _lose_power(self) -> None:
         """Have Spark stand some micro-batches before the tables, or begin anew, as a group has it."""
         self.losses -= 1
+        self._run_ahead()
         kept = max(0, len(self._committed) - self._rng.choice((1, 2, LOST_MAX, BATCHES_MAX)) - 1)
         offsets, state = self._committed[kept]
         if kept and leads_on(offsets, self._versions):
@@ -454,10 +486,13 @@ class InProcess:
         self._open()
         count, ends = self._held
         at = self._offsets.get(count_name(self.hosted.name), self.hosted.begin_count)
-        steering = Steering()
-        if count > at:
-            steering.stops[self.hosted.name] = (Stop(count, ends),)
+        stops = (Stop(count, ends), Stop(*self._ahead, undivided=True))
+        steering = Steering(stops={self.hosted.name: tuple(one for one in stops if one.count > at)})
         SteeringFile(self._places.steering).save(steering)
+        if self._ahead[0] > count:  # a budget may change with a start
+            self.hosted = replace(self.hosted, rows_max=1)
+            newest = self._newest()
+            self._versions.publish(Version(newest.number + 1, newest.slots, {self.hosted.name: self.hosted}))
 
     def _newest(self) -> Version:
         newest = self._versions.newest()
@@ -594,6 +629,11 @@ class InProcess:
         return found.sort()
 
 
+def _is_elsewhere(sink: str) -> bool:
+    """Whether the rows of a sink go to another store than the flow's own tables."""
+    return not sink.startswith("_") and crc32(sink.encode()) % 2 == 1
+
+
 def _as_handle(cells: _Cells) -> Any:
     return cells
 
@@ -601,16 +641,17 @@ def _as_handle(cells: _Cells) -> Any:
 @dataclass
 class Seen:
     """What happened in the runs of some flows: rows that came to sinks, micro-batches that were killed, how
-    often the power was lost, and all of Spark's files with it, how
-    often keys were dealt over other slots, what became of steps by revisions, how many tasks went on with
-    the state of another type, how many generations have read the log of before, how many rows no step could
-    be given, and how many sources have gone.
+    often the power was lost, how often one store alone had a micro-batch then, how often all of Spark's files
+    went with it, how often keys were dealt over other slots, what became of steps by revisions, how many
+    tasks went on with the state of another type, how many generations have read the log of before, how many
+    rows no step could be given, and how many sources have gone.
     """
 
     flows: int = 0
     rows: int = 0
     killed: int = 0
     lost: int = 0
+    ahead: int = 0
     begun_anew: int = 0
     scaled: int = 0
     steps: Counter[str] = field(default_factory=Counter)
@@ -623,6 +664,7 @@ class Seen:
         """That of others besides."""
         self.flows, self.rows = self.flows + other.flows, self.rows + other.rows
         self.lost, self.begun_anew = self.lost + other.lost, self.begun_anew + other.begun_anew
+        self.ahead += other.ahead
         self.killed, self.scaled = self.killed + other.killed, self.scaled + other.scaled
         self.steps += other.steps
         self.migrated += other.migrated
@@ -638,13 +680,16 @@ def check_flow(
     log: Callable[[Path, Revised, random.Random], RevisedLog] = RevisedLog,
     *,
     past: bool = False,
+    losses: int = LOSSES_MAX,
 ) -> Seen:
     """Assert that flow `number` gives what the reference gives, under several schedules; one in which state
-    would have to move behind another shuffle is left out. past: new steps begin anywhere in the log.
+    would have to move behind another shuffle is left out. past: new steps begin anywhere in the log; losses:
+    of power in a run, at the most.
     """
     flow, seen = revised(random.Random(number), REVISIONS, DEVICES), Seen()
     for schedule in range(schedules):
-        run = InProcess(folder / str(schedule), flow, random.Random(f"{number}/{schedule}"), log, past=past)
+        rng = random.Random(f"{number}/{schedule}")
+        run = InProcess(folder / str(schedule), flow, rng, log, past=past, losses=losses)
         try:
             if not run.fits():
                 return Seen()
@@ -658,7 +703,8 @@ def check_flow(
             run.log.close()
         seen.rows += sum(map(len, found.sinks.values()))
         seen.killed += KILLS_MAX - run.kills
-        seen.lost += LOSSES_MAX - run.losses
+        seen.lost += losses - run.losses
+        seen.ahead += run.ahead
         seen.begun_anew += run.begun_anew
         seen.scaled += run.scaled
         seen.in_past += run.in_past

@@ -205,7 +205,7 @@ def test_it_says_where_its_micro_batches_end(tmp_path: Path) -> None:
     folder.write(HOSTED, 1, {"0": 5}, {"readings": [unpack(portion(1).rows["readings"][0])]})
     kept.store.close()
     kept.store = kept.open()
-    assert kept.store.stops() == (Stop(0, {"0": 1}), Stop(1, {"0": 5}))
+    assert kept.store.stops() == (Stop(0, {"0": 1}), Stop(1, {"0": 5}, undivided=True))
     kept.store.close()
 
 
@@ -221,7 +221,7 @@ def test_where_a_micro_batch_ends_is_kept_for_a_receiver_that_does_not_say(
         wait([kept.store.offer(portion(1))])
         kept.store.close()
     kept.store = kept.open()
-    assert kept.store.stops() == (Stop(0, {"0": 1}), Stop(1, {"0": 2}))
+    assert kept.store.stops() == (Stop(0, {"0": 1}), Stop(1, {"0": 2}, undivided=True))
     kept.store.close()
 
 

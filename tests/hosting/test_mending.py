@@ -387,7 +387,7 @@ def test_what_is_made_again_ends_where_the_tables_say(places: HostPlaces, own: G
     mill.writer.close()
     budget = replace(version(2).flows[NAME], rows_max=150, channels=("readings",))
     Versions(own.versions).publish(Version(2, 2, {NAME: budget}))
-    stops = (Stop(5, {"0": 7}), Stop(6, {"0": 9}))
+    stops = (Stop(5, {"0": 7}), Stop(6, {"0": 12}, undivided=True))
     SteeringFile(own.steering).save(Steering(stops={NAME: stops}))
     reader = HostReader({"log": log, "host": places.folder, "group": "all", "readers": 2})
     offsets = {PLAN: 2, position_name(NAME, "0"): 0, count_name(NAME): -1}
@@ -395,4 +395,4 @@ def test_what_is_made_again_ends_where_the_tables_say(places: HostPlaces, own: G
     for _ in range(5):
         offsets = reader.latestOffset(offsets, reader.getDefaultReadLimit())
         found.append((offsets[position_name(NAME, "0")], offsets[count_name(NAME)]))
-    assert found == [(3, -1), (6, -1), (7, 5), (9, 6), (12, 7)]
+    assert found == [(3, -1), (6, -1), (7, 5), (12, 6), (15, 7)]

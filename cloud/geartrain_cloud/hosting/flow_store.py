@@ -145,7 +145,7 @@ class FlowStore:
         stand = self._tables.positions(HOSTED) if parked is None else parked
         found = [Stop(count, ends.get(count) or dict(stand))] if count >= 0 else []
         ahead = {} if parked is not None else ends.get(count + 1) or dict(self._tables.ahead(HOSTED))
-        return (*found, Stop(count + 1, ahead)) if ahead else tuple(found)
+        return (*found, Stop(count + 1, ahead, undivided=True)) if ahead else tuple(found)
 
     def _ends(self) -> dict[int, dict[str, int]]:
         """Where the last micro-batches ended of which the tables do not say that, by count."""

@@ -164,7 +164,7 @@ class HostReader(DataSourceStreamReader):
     ) -> dict[str, int]:
         """Where flows end, with the count of each. One that makes again what its tables hold reads up to
         where they stand, in as many micro-batches as it takes. Its count stays meanwhile, so nothing is
-        written, and becomes that of the tables there.
+        written, and becomes that of the tables there. A micro-batch that only some stores hold comes whole.
         """
         found: dict[str, int] = {}
         for name, hosted in flows.items():
@@ -178,9 +178,8 @@ class HostReader(DataSourceStreamReader):
                 after = end = start.get(place, hosted.begin_at(key))
                 if stop is not None:
                     goal = max(after, stop.positions.get(key, after))
-                    end = min(
-                        goal, self._end(hosted, log, key, after, newest.get(hosted.flow, {}).get(key, 0))
-                    )
+                    end = self._end(hosted, log, key, after, newest.get(hosted.flow, {}).get(key, 0))
+                    end = goal if stop.undivided and count == stop.count - 1 else min(goal, end)
                     is_there &= end >= goal
                 elif move and hosted.stop and count == hosted.begin_count:
                     end = hosted.stop.get(key, after)  # its tables hold this micro-batch

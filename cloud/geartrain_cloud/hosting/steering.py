@@ -34,10 +34,13 @@ class Out(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
 
 class Stop(msgspec.Struct, array_like=True, frozen=True):
-    """Where a micro-batch ends that a flow's tables hold. count: the flow's own of it; positions: its end."""
+    """Where a micro-batch ends that a flow's tables hold. count: the flow's own of it; positions: its end;
+    undivided: only some of its stores hold it, so the others are to be given all of its rows at once.
+    """
 
     count: int
     positions: dict[str, int]
+    undivided: bool = False
 
 
 class Steering(msgspec.Struct, forbid_unknown_fields=True):
