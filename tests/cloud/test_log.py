@@ -24,7 +24,7 @@ from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.log.disk import OsDisk
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.part import SegmentPart
-from geartrain_cloud.log.reader import LogReader, end_of
+from geartrain_cloud.log.reader import LogReader, Room, end_of
 from geartrain_cloud.log.segment import encode_segment
 from geartrain_cloud.ports import (
     AckCursor,
@@ -393,16 +393,31 @@ def test_limit_takes_whole_entries_and_at_least_one(
     tmp_path: Path, after: int, rows_max: int, upto: int
 ) -> None:
     write_log(tmp_path)
-    assert LogReader(tmp_path).limit("f", "0", after, rows_max) == upto
+    assert LogReader(tmp_path).limit("f", "0", after, Room(rows_max)) == upto
 
 
 @pytest.mark.parametrize(
-    ("rows_max", "upto"), [(1, 3), (1_122, 3), (1_123, 4), (2_244, 4), (2_245, 5), (2_254, 5), (2_255, 6)]
+    ("room", "upto"),
+    [
+        (Room(1, 1), 3),
+        (Room(9, 4_485), 3),
+        (Room(9, 4_486), 4),
+        (Room(9, 8_971), 5),
+        (Room(10, 8_971), 6),
+        (Room(10, 8_970), 4),
+        (Room(10, 8_971, 699), 5),
+        (Room(10, 8_971, 700), 6),
+        (Room(10, 8_971, 100), 3),
+        (Room(10, 8_971, 1), 2),
+    ],
 )
-def test_four_cells_of_moved_state_count_as_one_row(rows_max: int, upto: int) -> None:
+def test_a_micro_batch_is_bounded_by_rows_and_by_cells_of_moved_state_and_by_bytes(
+    room: Room, upto: int
+) -> None:
     counts = {2: (0, ""), 3: (1, STATE), 4: (4_485, STATE), 5: (4_485, STATE), 6: (10, "readings")}
-    extents = [(number, count, 0, channel) for number, (count, channel) in counts.items()]
-    assert end_of(extents, 1, rows_max) == upto
+    sizes = {2: 0, 3: 100, 4: 200, 5: 200, 6: 200}
+    extents = [(number, count, 0, channel, sizes[number]) for number, (count, channel) in counts.items()]
+    assert end_of(extents, 1, room) == upto
 
 
 def test_reader_says_what_is_not_there(tmp_path: Path) -> None:

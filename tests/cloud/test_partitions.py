@@ -18,7 +18,7 @@ from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.log.entry_reasons import EntryCode
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.part import buckets_of, partition_of
-from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.log.reader import LogReader, Room
 from geartrain_cloud.log.verify import verify_log
 from geartrain_cloud.ports import EntryKind, LedgerChange, StoredSchema
 from tests.cloud.fleet import FLOW, LoopNet, TestDevice, make_config, running
@@ -75,7 +75,7 @@ def test_rows_of_each_device_lie_in_its_partition(tmp_path: Path) -> None:
         found[key] = [p for e in entries if e.count for p in reader.table(e).column("price").to_pylist()]
         assert all(f"/p{e.partition}/" in e.segment for e in entries if e.count)
     assert found == {"0": [1.0, 2.0, 3.0], "1": [4.0]}
-    assert reader.limit(FLOW, "1", 0, 1) == newest["1"]
+    assert reader.limit(FLOW, "1", 0, Room(1)) == newest["1"]
     assert reader.clocks(FLOW, "0", newest["0"]) == {"quotes": 30}
     assert verify_log(tmp_path).damages == []
 

@@ -26,6 +26,7 @@ from geartrain.planning import Plan
 from geartrain.planning.past import past_of
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import ColumnBatch, RowCodec, Schema
+from geartrain_cloud.hosting.budgets import Budgets
 from geartrain_cloud.hosting.crossing import boundary, check_successor, dropped_state, stands_at
 from geartrain_cloud.hosting.errors import HostError
 from geartrain_cloud.hosting.mending import begun_anew, leads_on, staying
@@ -40,6 +41,7 @@ from geartrain_cloud.hosting.stage import HostStage
 from geartrain_cloud.hosting.steering import Steering, SteeringFile, Stop
 from geartrain_cloud.hosting.versions import (
     FIRST,
+    ROWS_MAX,
     Hosted,
     Version,
     Versions,
@@ -310,6 +312,20 @@ class _Cells:
 State = dict[tuple[int, int], dict[tuple[int], tuple[Any, ...]]]
 
 
+class DrawnBudgets(Budgets):
+    """Budgets by chance, in the place of those by how long micro-batches take; rng: None for no bound."""
+
+    def __init__(self, rng: random.Random | None) -> None:
+        super().__init__()
+        self._rng = rng
+
+    def alone(self, name: str) -> int:
+        return ROWS_MAX if self._rng is None else self._rng.choice((1, 10, 1_000))
+
+    def beside(self, name: str) -> int:
+        return self.alone(name)
+
+
 class InProcess:
     """The group of one flow; `run` it to the end of its log."""
 
@@ -325,6 +341,9 @@ class InProcess:
     ) -> None:
         """past: new steps begin anywhere in the log, where they can; losses: of power, at the most."""
         self._flow, self._rng = flow, rng
+        self._paces = random.Random()
+        self._paces.setstate(rng.getstate())  # budgets draw nothing of the others' chances
+        self._has_budgets = self._paces.random() < 0.25
         self.folder = folder
         self.log = log(folder / "log", flow, rng)
         if past:
@@ -361,6 +380,7 @@ class InProcess:
         """The processes of Spark, anew."""
         where = {"log": self.folder / "log", "host": self._host, "group": GROUP, "readers": TASKS}
         self._reader = HostReader(where)
+        self._reader.budgets = DrawnBudgets(self._paces if self._has_budgets else None)
         self._workers = [
             HostStage(number, self._host, GROUP, sink_labels(TASKS)) for number in range(1, self._stages + 1)
         ]

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geartrain.records.event_time import END_OF_TIME
-from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.log.reader import LogReader, Room
 from geartrain_cloud.sinks.tables import rows
 from tests.hosting.hosted import Hosting, Wanted
 from tests.hosting.mill_log import MillLog
@@ -144,10 +144,12 @@ def test_a_reader_ends_at_the_entry_of_the_next_revision(tmp_path: Path) -> None
     reader = LogReader(tmp_path)
     assert [reader.boundary(APP, number) for number in (1, 2, 3, 4)] == [{}, {"0": 4}, {"0": 6}, {}]
     ends = {
-        (after, of): reader.limit(APP, "0", after, 1_000, of) for after in (0, 3, 4, 6) for of in (0, 1, 2, 3)
+        (after, of): reader.limit(APP, "0", after, Room(1_000), of)
+        for after in (0, 3, 4, 6)
+        for of in (0, 1, 2, 3)
     }
     assert [ends[0, of] for of in (0, 1, 2, 3)] == [7, 4, 6, 7]
     assert [ends[3, of] for of in (0, 1, 2, 3)] == [7, 4, 6, 7]
     assert [ends[4, of] for of in (0, 1, 2, 3)] == [7, 4, 6, 7]  # who runs revision 1 stays at its end
     assert [ends[6, of] for of in (0, 1, 2, 3)] == [7, 6, 6, 7]
-    assert reader.limit(APP, "0", 0, 60, 1) == 1
+    assert reader.limit(APP, "0", 0, Room(60), 1) == 1

@@ -28,7 +28,7 @@ from geartrain_cloud.explaining.errors import ExplainError
 from geartrain_cloud.log.arrow import from_table
 from geartrain_cloud.log.pack import take
 from geartrain_cloud.log.part import SYSTEM_NAMES
-from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.log.reader import LogReader, Room
 from geartrain_cloud.ports import Entry, position_key
 from geartrain_cloud.spark.claims import claims_lost
 from geartrain_cloud.spark.followed import Followed
@@ -146,7 +146,7 @@ class LoggedFlow:
         while at != self._ends:
             rows: list[LoggedRows] = []
             for key, end in self._ends.items():
-                upto = min(end, self.log.limit(self.instance, key, at[key], CHUNK_ROWS))
+                upto = min(end, self.log.limit(self.instance, key, at[key], Room(CHUNK_ROWS)))
                 entries = self.log.entries(self.instance, key, at[key], upto)
                 self._check_known(entries)
                 wanted = (entry for entry in entries if entry.channel in channels)

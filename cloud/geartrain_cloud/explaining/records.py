@@ -20,7 +20,7 @@ from geartrain_cloud.explaining.errors import ExplainError
 from geartrain_cloud.explaining.question import RecordsQuestion
 from geartrain_cloud.log.arrow import from_table
 from geartrain_cloud.log.part import SYSTEM_NAMES
-from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.log.reader import LogReader, Room
 from geartrain_cloud.log.segment import schema_of
 from geartrain_cloud.ports import Entry
 
@@ -50,7 +50,7 @@ def page_of(question: RecordsQuestion) -> dict[str, Any]:
 
     for key, end in ends.items():
         while at[key] < end and not is_full():
-            upto = min(end, log.limit(flow, key, at[key], RUN_ROWS))
+            upto = min(end, log.limit(flow, key, at[key], Room(RUN_ROWS)))
             for entry in log.entries(flow, key, at[key], upto):
                 at[key] = entry.number
                 scanned += entry.count

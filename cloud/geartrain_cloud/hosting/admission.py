@@ -22,8 +22,9 @@ class Member:
     """What the host tells a group of a flow.
 
     tables: where they are; letters_percent: the share of dead letters that stops it; slots and buckets: of
-    one that comes anew; rows_max: of each key in one micro-batch, None for that of all flows; sends: whether
-    what goes to devices is sent, which a former run may have done; own: whether it has a query to itself.
+    one that comes anew; rows_max: of each key in one micro-batch at the most, None for that of all flows;
+    sends: whether what goes to devices is sent, which a former run may have done; own: whether it has a query
+    to itself.
     """
 
     tables: AppTables

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import pyarrow as pa
 
-from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.log.reader import LogReader, Room
 from geartrain_cloud.ports import Entry
 from geartrain_cloud.spark.clocks import Clocks
 from geartrain_cloud.spark.source import LogStreamReader
@@ -22,9 +22,9 @@ class FlowLog(LogStreamReader):
         """channels: those that the query reads."""
         self._log, self._flow, self._channels = log, flow, frozenset(channels)
 
-    def limit(self, key: str, after: int, rows_max: int, revision: int) -> int:
+    def limit(self, key: str, after: int, room: Room, revision: int) -> int:
         """How far `key` goes in one micro-batch that runs a revision."""
-        return self._log.limit(self._flow, key, after, rows_max, revision)
+        return self._log.limit(self._flow, key, after, room, revision)
 
     def entries(self, key: str, after: int, upto: int) -> list[Entry]:
         """The entries of its channels behind `after`."""

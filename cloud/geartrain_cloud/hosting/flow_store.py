@@ -60,6 +60,11 @@ class Portion(msgspec.Struct, array_like=True, frozen=True):
     letters: int
     ends: dict[str, int] = {}
 
+    @property
+    def size(self) -> int:
+        """The bytes of its packed rows."""
+        return sum(len(raw) for several in self.rows.values() for raw in several)
+
 
 class FlowStore:
     """The tables of one generation."""

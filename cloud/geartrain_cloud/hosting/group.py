@@ -42,9 +42,18 @@ from geartrain_cloud.hosting.places import GroupPlaces, HostPlaces
 from geartrain_cloud.hosting.prepared import Prepared, read_prepared
 from geartrain_cloud.hosting.program import program
 from geartrain_cloud.hosting.questions import QuestionFolder
+from geartrain_cloud.hosting.sizes import SizesFile
 from geartrain_cloud.hosting.steering import Out, Steering, SteeringFile
 from geartrain_cloud.hosting.unread import UnreadRows, unread_since
-from geartrain_cloud.hosting.versions import FIRST, Hosted, Version, Versions, dealt_anew, new_labels
+from geartrain_cloud.hosting.versions import (
+    FIRST,
+    ROWS_MAX,
+    Hosted,
+    Version,
+    Versions,
+    dealt_anew,
+    new_labels,
+)
 from geartrain_cloud.hosting.wanted import SHARED_STAGES
 from geartrain_cloud.hosting.watch import STRIKES, Watch
 from geartrain_cloud.hosting.writer import HostWriter
@@ -66,13 +75,13 @@ RELEASE_EVERY_S = 5.0
 class GroupSettings:
     """stages: those behind a shuffle, of a new group; hang_s: how long a flow's code may take for one pack of
     rows, with `CALL_S` more for each row, before it counts as hung; retry_s: between two attempts to write
-    what is parked; rows_max: of each key of a flow in one micro-batch, where nobody says more.
+    what is parked; rows_max: of each key of a flow in one micro-batch at the most, where nobody says less.
     """
 
     stages: int = SHARED_STAGES
     hang_s: float = 4.0
     retry_s: float = RETRY_S
-    rows_max: int = 5_000
+    rows_max: int = ROWS_MAX
 
 
 class Group:
@@ -114,7 +123,10 @@ class Group:
         self._released_s = 0.0
         answers = QuestionFolder(HostPlaces(host).questions)
         self.unread = UnreadRows(self._log)
-        self.writer = HostWriter(self._checkpoint, self._log, self._versions.read, self._stores.get, answers)
+        sizes = SizesFile(places.sizes)
+        self.writer = HostWriter(
+            self._checkpoint, self._log, self._versions.read, self._stores.get, answers, sizes
+        )
         self.query = GroupQuery(session, name, self.made, self._checkpoint, host, places, log)
         self._lost_at: int | None = None
         """The last micro-batch that was committed when Spark could not load the state after it."""

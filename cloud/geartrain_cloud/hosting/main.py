@@ -28,6 +28,7 @@ from geartrain_cloud.bounded_log import bound_log
 from geartrain_cloud.hosting.group import GroupSettings
 from geartrain_cloud.hosting.groups import OWN_MAX
 from geartrain_cloud.hosting.host import Host
+from geartrain_cloud.hosting.versions import ROWS_MAX
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.platform.config import PlatformConfig, read_platform
 from geartrain_cloud.spark.error_texts import root_cause
@@ -86,7 +87,7 @@ class Program:
             )
             _log.info("Spark started in %.1f s", time.monotonic() - began)
             try:
-                settings = GroupSettings(rows_max=spark.rows_max)
+                settings = GroupSettings(rows_max=spark.rows_max or ROWS_MAX)
                 store = self._config.tables.store
                 self._follow(Host(session, places.spark, places.log, settings, store))
             finally:

@@ -107,6 +107,11 @@ class GroupPlaces:
         return self.folder / "questions"
 
     @property
+    def sizes(self) -> Path:
+        """How large the results of its last micro-batch were."""
+        return self.folder / "sizes.json"
+
+    @property
     def marks(self) -> Path:
         """What its workers run."""
         return self.folder / "running"

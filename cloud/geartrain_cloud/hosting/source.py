@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from geartrain.errors import LedgerError
 from geartrain.graph.graph import CLAIMS
 from geartrain_cloud.hosting.answering import Asked, sent
+from geartrain_cloud.hosting.budgets import SIZE_MAX, Budgets
 from geartrain_cloud.hosting.dealing import Dealing
 from geartrain_cloud.hosting.flow_log import FlowLog
 from geartrain_cloud.hosting.offsets import (
@@ -41,10 +42,11 @@ from geartrain_cloud.hosting.offsets import (
 )
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.hosting.questions import BatchFolder
+from geartrain_cloud.hosting.sizes import SizesFile
 from geartrain_cloud.hosting.steering import SteeringFile, Stop
 from geartrain_cloud.hosting.versions import FIRST, Hosted, Versions, sink_labels
 from geartrain_cloud.hosting.workshop import Workshop
-from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.log.reader import CELLS_MAX, UNBOUNDED, LogReader, Room
 from geartrain_cloud.ports import Entry
 from geartrain_cloud.spark.chains import Chains
 from geartrain_cloud.spark.claims import claims_lost
@@ -58,6 +60,9 @@ HOST_ROWS = (
     "packed binary"
 )
 """As `ROUTED_ROWS`, with the generation. Of a row that brings the clocks, the sequence is the version."""
+
+CELLS_PER_ROW = 4
+"""So many cells of moved state are in a micro-batch of a flow for each row that it may have at the most."""
 
 PACK_ROWS = 2_048
 """Rows that are run together, between which a worker's mark is set anew."""
@@ -114,12 +119,17 @@ class HostReader(DataSourceStreamReader):
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         """options: log, host (folders), group (its name), readers (tasks that read a large micro-batch)."""
+        self.budgets = Budgets()
+        """How many rows the next micro-batch reads of a flow with a backlog."""
         self._log, self._readers = LogReader(options["log"]), int(options["readers"])
         self._places = HostPlaces(Path(options["host"])).group(options["group"])
         self._versions = Versions(self._places.versions)
         self._steering = SteeringFile(self._places.steering)
         self._questions = BatchFolder(self._places.questions)
+        self._sizes = SizesFile(self._places.sizes)
         self._rested = False
+        self._planned: dict[str, int] = {}
+        self._backlogs: set[str] = set()
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         """Where the flows of the first version begin that there is."""
@@ -136,6 +146,7 @@ class HostReader(DataSourceStreamReader):
         One that brings questions reads nothing of the log, so that the answers wait for no more than the one
         before. It does so every second time at the most: who asks without end slows flows, and stops none.
         """
+        self.budgets.settle(start, self._sizes.read)
         number = start[PLAN] + self._versions.exists(start[PLAN] + 1)
         flows, steering = self._versions.read(number).flows, self._steering.read()
         asked, answered = (self._questions.newest(start.get(QUESTIONS, 0)), start.get(QUESTIONS, 0))
@@ -146,29 +157,74 @@ class HostReader(DataSourceStreamReader):
         newest = self._log.newest(moving)
         resting = {name: hosted for name, hosted in flows.items() if name in still}
         going = {name: hosted for name, hosted in flows.items() if name not in still}
-        return (
+        self._planned = (
             {PLAN: number}
             | ({QUESTIONS: asked} if asked else {})
             | self._ends(resting, start, {}, {}, move=False)
-            | self._ends(going, start, newest, steering.stops, move=True)
+            | self._ends(going, start, self._within_budgets(going, start, newest), steering.stops, move=True)
         )
+        return self._planned
+
+    def _within_budgets(
+        self, flows: Mapping[str, Hosted], start: Mapping[str, int], newest: Mapping[str, Mapping[str, int]]
+    ) -> dict[str, dict[str, int]]:
+        """By generation and key, up to where the next micro-batch may read the log.
+
+        A flow has a backlog where it has more than backlogs may have beside others. Where flows with less
+        wait, backlogs read no more than that.
+        """
+        found = dict[str, dict[str, int]]()
+        backlogs, waits = set[str](), False
+        for name, hosted in flows.items():
+            last = newest.get(hosted.flow, {})
+            found[name] = self._upto(hosted, name, start, last, self.budgets.beside(name))
+            ends = {key: min(last.get(key, 0), hosted.upto.get(key, UNBOUNDED)) for key in hosted.keys}
+            if any(found[name][key] < ends[key] for key in hosted.keys):
+                backlogs.add(name)
+            else:
+                waits |= any(
+                    ends[key] > start.get(position_name(name, key), hosted.begin_at(key))
+                    for key in hosted.keys
+                )
+        for name in backlogs:
+            rows = self.budgets.beside(name) if waits else self.budgets.alone(name)
+            if len(backlogs) > 1 or not waits:
+                last = newest.get(flows[name].flow, {})
+                found[name] = self._upto(flows[name], name, start, last, rows // len(backlogs))
+        self._backlogs = backlogs
+        return found
+
+    def _upto(
+        self, hosted: Hosted, name: str, start: Mapping[str, int], newest: Mapping[str, int], rows: int
+    ) -> dict[str, int]:
+        """By key, up to where a flow may read `rows` rows; keys with something new share them evenly."""
+        log = FlowLog(self._log, hosted.flow, hosted.channels)
+        after = {key: start.get(position_name(name, key), hosted.begin_at(key)) for key in hosted.keys}
+        keys = max(1, sum(newest.get(key, 0) > after[key] for key in hosted.keys))
+        room = Room(
+            max(1, min(rows // keys, hosted.rows_max)),
+            min(CELLS_MAX, CELLS_PER_ROW * hosted.rows_max),
+            SIZE_MAX // keys,
+        )
+        return {key: self._end(hosted, log, key, after[key], newest.get(key, 0), room) for key in hosted.keys}
 
     def _ends(
         self,
         flows: Mapping[str, Hosted],
         start: Mapping[str, int],
-        newest: Mapping[str, Mapping[str, int]],
+        upto: Mapping[str, Mapping[str, int]],
         stops: Mapping[str, tuple[Stop, ...]],
         *,
         move: bool,
     ) -> dict[str, int]:
-        """Where flows end, with the count of each. One that makes again what its tables hold reads up to
-        where they stand, in as many micro-batches as it takes. Its count stays meanwhile, so nothing is
-        written, and becomes that of the tables there. A micro-batch that only some stores hold comes whole.
+        """Where flows end, with the count of each. upto: how far each may read.
+
+        One that makes again what its tables hold reads up to where they stand, in as many micro-batches as
+        it takes. Its count stays meanwhile, so nothing is written, and becomes that of the tables there. A
+        micro-batch that only some stores hold comes whole.
         """
         found: dict[str, int] = {}
         for name, hosted in flows.items():
-            log = FlowLog(self._log, hosted.flow, hosted.channels)
             count = start.get(count_name(name), hosted.begin_count)
             moved = move and hosted.drains_after(count)
             stop = next((one for one in stops.get(name, ()) if one.count > count), None)
@@ -178,19 +234,19 @@ class HostReader(DataSourceStreamReader):
                 after = end = start.get(place, hosted.begin_at(key))
                 if stop is not None:
                     goal = max(after, stop.positions.get(key, after))
-                    end = self._end(hosted, log, key, after, newest.get(hosted.flow, {}).get(key, 0))
-                    end = goal if stop.undivided and count == stop.count - 1 else min(goal, end)
+                    is_whole = stop.undivided and count == stop.count - 1
+                    end = goal if is_whole else min(goal, upto[name][key])
                     is_there &= end >= goal
                 elif move and hosted.stop and count == hosted.begin_count:
                     end = hosted.stop.get(key, after)  # its tables hold this micro-batch
                 elif move:
-                    end = self._end(hosted, log, key, after, newest.get(hosted.flow, {}).get(key, 0))
+                    end = upto[name][key]
                 found[place] = end
                 moved |= end > after
             found[count_name(name)] = count + moved if stop is None else stop.count if is_there else count
         return found
 
-    def _end(self, hosted: Hosted, log: FlowLog, key: str, after: int, newest: int) -> int:
+    def _end(self, hosted: Hosted, log: FlowLog, key: str, after: int, newest: int, room: Room) -> int:
         if newest < after:
             raise LedgerError(
                 f"{hosted.flow}/{key}: the checkpoint stands at position {after}, but the log ends at "
@@ -198,7 +254,7 @@ class HostReader(DataSourceStreamReader):
             )
         if newest == after:
             return after
-        end = min(newest, log.limit(key, after, hosted.rows_max, hosted.revision))
+        end = min(newest, log.limit(key, after, room, hosted.revision))
         return min(end, hosted.upto[key]) if hosted.past else end
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
@@ -226,6 +282,7 @@ class HostReader(DataSourceStreamReader):
             draining |= {name} if drains else set()
             for key in hosted.keys:
                 entries += [(name, key, entry) for entry in log.entries(key, first[key], last[key])]
+        self._note_planned(start, end, entries)
         spans = self._spans(end[PLAN], moved, entries)
         for one in spans[0].flows:
             one.drains = one.name in draining
@@ -233,6 +290,19 @@ class HostReader(DataSourceStreamReader):
         spans[0].told = self._told(start[PLAN], end[PLAN])
         spans[0].asked = {name: several for name, several in asked.items() if several}
         return list(spans)
+
+    def _note_planned(
+        self, start: Mapping[str, int], end: Mapping[str, int], entries: list[tuple[str, str, Entry]]
+    ) -> None:
+        """Have budgets learn from a micro-batch, unless it was planned by an earlier process."""
+        if end != self._planned:
+            return
+        rows = dict.fromkeys(self._backlogs, 0)
+        for name, _, entry in entries:
+            if name in rows:
+                rows[name] += entry.count
+        given = {name: count for name, count in rows.items() if count}
+        self.budgets.begin(end, given, switches=start[PLAN] != end[PLAN])
 
     def _emptied(self, before: int, now: int) -> tuple[tuple[int, int], ...]:
         """The slots that a switch of versions leaves to nobody; their labels are never given out again."""

@@ -22,6 +22,8 @@ from geartrain_cloud.spark.shards import shard_labels
 Past = Literal["", "above", "new"]
 FIRST = 1
 """The number of the version with which a group begins."""
+ROWS_MAX = 1_000_000
+"""Rows of each key of a flow in one micro-batch at the most, where nobody says less."""
 
 
 class Hosted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,9 +35,9 @@ class Hosted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partitions of the log; channels: those that it reads; sources: those of the flow; identity: to which
     its tables are bound; begin: its positions before its first micro-batch, begin_count: its own count
     there; stop: where its first micro-batch must end, if anywhere; rows_max: rows of each key in one
-    micro-batch; run: which pass over its log. revision: the number of the one that it runs; drops: by
-    stage, the steps whose state of the generation before goes when it comes in; drains: those that put
-    out what they hold in the micro-batch after `drain_count` of its own, before they leave with the next
+    micro-batch at the most; run: which pass over its log. revision: the number of the one that it runs;
+    drops: by stage, the steps whose state of the generation before goes when it comes in; drains: those that
+    put out what they hold in the micro-batch after `drain_count` of its own, before they leave with the next
     revision. leaves_for: over how many slots its keys are to be dealt, 0 for none; broadcasts: then,
     its steps whose table every slot has whole. Its slots write what
     they keep in the first micro-batch of the version that says so, and it reads no more. comes_from: the
@@ -64,7 +66,7 @@ class Hosted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     begin: dict[str, int] = {}
     begin_count: int = -1
     stop: dict[str, int] = {}
-    rows_max: int = 5_000
+    rows_max: int = ROWS_MAX
     run: int = 1
     revision: int = 1
     drops: dict[int, tuple[str, ...]] = {}

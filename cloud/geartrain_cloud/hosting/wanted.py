@@ -60,8 +60,8 @@ class WantedFlow(WantedPlan, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     revision: the number of that one; former: the plans of those before it, from the first on. tables: the
     SQLite file, whose folder also has the outbox. attempt: goes up by one to bring a flow back that is out.
     end: `drain` where it has finished when all of the log is in its tables; `ended` where it had finished. Of
-    that one only the run that is asked for is to be made. rows_max: rows of each key in one micro-batch, None
-    for the host's own; letters_percent: the share of dead letters that stops it.
+    that one only the run that is asked for is to be made. rows_max: rows of each key in one micro-batch at
+    the most, None for the host's own; letters_percent: the share of dead letters that stops it.
 
     slots: for how many tasks at once its keys are dealt; where that changes, they are dealt anew while it
     runs. broadcasts: its steps whose table every slot has whole. buckets: into how many parts each keeps its

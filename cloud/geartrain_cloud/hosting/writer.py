@@ -23,6 +23,7 @@ from geartrain_cloud.hosting.flow_log import FlowLog
 from geartrain_cloud.hosting.flow_store import FlowStore, Portion
 from geartrain_cloud.hosting.offsets import ANSWER, PLAN, TALLY, count_name, positions_by_name
 from geartrain_cloud.hosting.questions import QuestionFolder, merged
+from geartrain_cloud.hosting.sizes import SizesFile
 from geartrain_cloud.hosting.skew import Skew
 from geartrain_cloud.hosting.versions import Version
 from geartrain_cloud.log.reader import LogReader
@@ -34,6 +35,8 @@ _BESIDE = (DEAD_LETTERS, LATE, STATE, CLAIMS)
 """Channels whose rows are no records of a step."""
 DEADLINE_S = 1.0
 """How long a micro-batch waits for all tables together; a locked file says so long before."""
+DEADLINE_ROW_S = 20e-6
+"""So much longer for each row of the log that the largest part of it was made of."""
 
 PACE_MICRO_BATCHES = 8
 """By so many of the last micro-batches it is told how fast the log is read."""
@@ -81,10 +84,12 @@ class HostWriter:
         version: Callable[[int], Version],
         store: Callable[[str], FlowStore | None],
         questions: QuestionFolder,
+        sizes: SizesFile,
     ) -> None:
         """version: by its number; store: that of a generation, None for one that is out or gone; questions:
-        where answers go.
+        where answers go; sizes: where the source reads how large results were.
         """
+        self._sizes = sizes
         self._questions = questions
         self._checkpoint, self._log, self._version, self._store = checkpoint, log, version, store
         self.last = Ran(-1, 0.0, {})
@@ -116,7 +121,7 @@ class HostWriter:
         former = self._checkpoint.positions(batch_id - 1)
         before = positions_by_name(former)
         version = self._version(offsets[PLAN])
-        offered = []
+        offered, sizes = [], dict[str, tuple[int, int]]()
         for name, positions in positions_by_name(offsets).items():
             hosted = version.flows[name]
             was = before.get(name) or {key: hosted.begin_at(key) for key in hosted.keys}
@@ -134,11 +139,14 @@ class HostWriter:
                 read[DEAD_LETTERS],
                 positions if hosted.past else {},
             )
+            sizes[name] = portion.log_rows, portion.size
             offered.append((store, portion, store.offer(portion)))
-        wait([future for _, _, future in offered], DEADLINE_S)
+        largest = max((portion.log_rows for _, portion, _ in offered), default=0)
+        wait([future for _, _, future in offered], DEADLINE_S + largest * DEADLINE_ROW_S)
         for store, portion, future in offered:
             store.settle(portion, future)
         self._answer(answers)
+        self._sizes.write(sizes)
         self.skew.add(tallies, version.flows)
         self.last = Ran(batch_id, time.monotonic() - start, offsets)
         self.pace.add(self.last)

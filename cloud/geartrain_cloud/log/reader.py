@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -209,21 +209,21 @@ class LogReader:
                 )
         return entries
 
-    def limit(self, flow: str, key: str, after: int, rows_max: int, revision: int = 0) -> int:
-        """The largest position such that the entries after `after` up to it hold at most `rows_max` rows, of
-        all channels together.
+    def limit(self, flow: str, key: str, after: int, room: Room, revision: int = 0) -> int:
+        """The largest position such that the entries after `after` up to it fit into `room`.
 
         revision: that which the reader runs, as `end_of` has it.
         """
         query = (
-            "SELECT number, count, CASE WHEN kind = 'revision' THEN seq ELSE 0 END, channel FROM entries "
-            "WHERE flow = ? AND partition = ? AND number >= ? ORDER BY number"
+            "SELECT number, count, CASE WHEN kind = 'revision' THEN seq ELSE 0 END, channel, "
+            "coalesce((SELECT count * size / max(rows, 1) FROM segments WHERE name = segment), 0) "
+            "FROM entries WHERE flow = ? AND partition = ? AND number >= ? ORDER BY number"
         )
         with (
             self._ledger() as ledger,
             closing(ledger.execute(query, (flow, partition_of_key(key), after))) as found,
         ):
-            return end_of(_intact(found, f"{flow}/{key}", after), after, rows_max, revision)
+            return end_of(_intact(found, f"{flow}/{key}", after), after, room, revision)
 
     def boundary(self, flow: str, revision: int) -> dict[str, int]:
         """By key, the position of the entry that brings a revision; keys that lack it are absent."""
@@ -332,27 +332,43 @@ def _side_by_side(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
         yield run
 
 
-CELLS_PER_ROW = 4
-"""So many cells of state that a device has left count as one row of a micro-batch. No result comes before the
-last of them is there, so a pause is as long as their micro-batches are many.
+CELLS_MAX = 20_000
+"""So many cells of state that a device has left are in one micro-batch. No result comes before the last of
+them is there, so a pause is as long as their micro-batches are many.
 """
-Extent = tuple[int, int, int, str]
-"""Of an entry, its number and count, the revision that it brings (0 for none) and its channel."""
+UNBOUNDED = 2**62
+Extent = tuple[int, int, int, str, int]
+"""Of an entry, its number and count, the revision that it brings (0 for none), its channel, and its bytes."""
 
 
-def end_of(entries: Iterable[Extent], after: int, rows_max: int, revision: int = 0) -> int:
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a micro-batch may take of a partition, one entry at the least.
+
+    rows: of all channels but moved state; cells: of moved state; size: bytes of all these in their segments.
+    """
+
+    rows: int
+    cells: int = CELLS_MAX
+    size: int = UNBOUNDED
+
+
+def end_of(entries: Iterable[Extent], after: int, room: Room, revision: int = 0) -> int:
     """Where a micro-batch ends that begins behind entry `after`: the number of its last entry, or `after`.
 
-    entries: those of a partition from number `after` on, in order. It has at most `rows_max` rows, of which
-    `CELLS_PER_ROW` cells are one, but one entry at the least. revision: that which the reader runs; the entry
-    that brings a later one is the last that it may take, 0 for no such end. So is an entry by which a device
-    claims the state of steps.
+    entries: those of a partition from number `after` on, in order. revision: that which the reader runs; the
+    entry that brings a later one is the last that it may take, 0 for no such end. So is an entry by which a
+    device claims the state of steps.
     """
-    end, rows = after, 0
-    for number, count, begins, channel in entries:
+    end, rows, cells, size = after, 0, 0, 0
+    for number, count, begins, channel, bytes_in in entries:
         if number > after:
-            rows += -(-count // CELLS_PER_ROW) if channel == STATE else count
-            if rows > rows_max and end > after:
+            size += bytes_in
+            if channel == STATE:
+                cells += count
+            else:
+                rows += count
+            if (rows > room.rows or cells > room.cells or size > room.size) and end > after:
                 break
             end = number
         if begins > revision > 0 or (channel == CLAIMS and number > after):
@@ -362,8 +378,8 @@ def end_of(entries: Iterable[Extent], after: int, rows_max: int, revision: int =
 
 def _intact(found: Iterable[tuple[Any, ...]], place: str, after: int) -> Iterator[Extent]:
     """Rows of the ledger as extents; raises `LedgerError` for one that is none."""
-    for number, count, begins, channel in found:
-        if type(number) is not int or type(count) is not int or type(begins) is not int:
+    for number, count, begins, channel, size in found:
+        if not all(type(one) is int for one in (number, count, begins, size)):
             raise LedgerError(f"{place}: an entry after {after} is damaged: restore the ledger")
         after = number
-        yield number, count, begins, channel
+        yield number, count, begins, channel, size

@@ -48,10 +48,12 @@ class LogSection(_Section, frozen=True):
 
 
 class SparkSection(_Section, frozen=True):
-    """`[spark]`: the master; rows_max of a flow and partition in a micro-batch; settings over ours."""
+    """`[spark]`: the master; rows_max: rows of a flow and partition in a micro-batch at the most, None for
+    the host's own bound; settings over ours.
+    """
 
     master: str = "local[2]"
-    rows_max: Annotated[int, msgspec.Meta(ge=1, le=2**31)] = 5_000
+    rows_max: Annotated[int, msgspec.Meta(ge=1, le=2**31)] | None = None
     settings: dict[str, str] = msgspec.field(default_factory=dict)
 
 

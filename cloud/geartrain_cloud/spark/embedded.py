@@ -44,6 +44,11 @@ from geartrain_cloud.spark.moved_state import MovedState
 from geartrain_cloud.spark.rows import CLOCKS, Router, decoded
 from geartrain_cloud.spark.tally import Tally
 
+CALLS_MAX = 5_000
+"""So many calls of a flow's code are allowed for when clocks move, however many rows a micro-batch brings.
+With more, code that hangs would be found late.
+"""
+
 
 class EmbeddedFragment:
     """Stage `stage` of a query, one fragment a call, over packed rows grouped by shard."""
@@ -208,7 +213,7 @@ class EmbeddedFragment:
                 positions[row.sender] = max(positions.get(row.sender, 0), row.position)
         sources = sources_of(self._query.graph, streams.values())
         # At the least clock: what is due there is read anyway. The saving is a part of this work.
-        self._on_work(calls + saved.due_cells(min(clocks.values(), default=START_OF_TIME)))
+        self._on_work(min(calls, CALLS_MAX) + saved.due_cells(min(clocks.values(), default=START_OF_TIME)))
         for entry, stream in streams.items():
             fragment.advance(entry, least_clock(clocks, sources[stream]))
         yield False

@@ -28,7 +28,7 @@ from pyspark.sql.streaming.datasource import (
 from geartrain.errors import LedgerError
 from geartrain.records.event_time import START_OF_TIME
 from geartrain_cloud.log.pack import table_to_ipc
-from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.log.reader import LogReader, Room
 from geartrain_cloud.ports import Entry, position_key
 from geartrain_cloud.spark.clocks import Clocks, encode_clocks, least_clock
 
@@ -117,7 +117,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     "--reset"
                 )
             if isinstance(limit, ReadMaxRows):
-                last = min(last, self._log.limit(self._flow, key, after, limit.max_rows))
+                last = min(last, self._log.limit(self._flow, key, after, Room(limit.max_rows)))
             elif not isinstance(limit, ReadAllAvailable):
                 raise LedgerError(f"the log cannot be read by {type(limit).__name__}: use rows_max")
             end[key] = last

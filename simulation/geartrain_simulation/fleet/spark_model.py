@@ -155,9 +155,11 @@ class SparkModel:
             key = key_of(entries[-1])
             after = last.get(key, 0)
             extents = (
-                (one.number, one.count, revision_of(one), one.channel) for one in entries[max(after - 1, 0) :]
+                (one.number, one.count, revision_of(one), one.channel, 0)
+                for one in entries[max(after - 1, 0) :]
             )
-            end = planned[key] = reader.end_of(extents, after, self._rows_max, self._revision(last))
+            room = reader.Room(self._rows_max, 4 * self._rows_max)
+            end = planned[key] = reader.end_of(extents, after, room, self._revision(last))
             self._check_clocks(key, entries[end - 1].clocks)
         return planned
 
