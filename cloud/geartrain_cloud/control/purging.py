@@ -36,6 +36,7 @@ from geartrain_cloud.control_store.purges import Purge
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.errors import StateError
 from geartrain_cloud.hosting.errors import HostError
+from geartrain_cloud.hosting.group_file import has_stages
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.hosting.versions import Versions
 from geartrain_cloud.ingest.erasure import Erased, erasable, flows_with
@@ -164,7 +165,7 @@ class Purging:
         """The apps that share a query with one of these and can begin anew in another: it goes then."""
         if not any(one.isolation == "shared" for one in meant):
             return
-        sharing = self._in_queries(self._host.shared())
+        sharing = self._in_queries([*self._host.shared(), *self._grown()])
         for one in self._store.apps.every():
             runs = one.state in (State.STARTING, State.RUNNING) and one.wanted is Wanted.RUNNING
             if one.instance in sharing and one not in meant and runs and not any(self._against(one, "")):
@@ -180,8 +181,12 @@ class Purging:
         return found
 
     def _former(self) -> list[str]:
-        """The queries that apps have shared before, and which are still there."""
-        return self._host.shared()[:-1]
+        """The queries that apps have shared before, which keep state and are still there."""
+        return [*self._host.shared()[:-1], *self._grown()]
+
+    def _grown(self) -> list[str]:
+        """The queries of apps that had no shuffle, of which one has some now."""
+        return [name for name in self._host.direct() if has_stages(self._host.group(name))]
 
     def _shares(self, purge: Purge) -> bool:
         """Whether an app that is replayed has a query with others."""
@@ -218,7 +223,7 @@ class Purging:
         if holds and not self._store.devices.get(purge.device).local:
             left.append(f"the disk of {purge.device}, until it is heard of and has removed what it holds")
         is_before = purge.step not in ("replaying", "done")
-        groups = self._host.shared() if is_before else self._former()
+        groups = [*self._host.shared(), *self._grown()] if is_before else self._former()
         sharing = self._in_queries(groups) - purge.runs.keys()
         if sharing and (self._shares(purge) or not is_before):
             said = "Spark's checkpoint of the query that apps shared before, as long as it has"

@@ -32,7 +32,7 @@ from geartrain_cloud.hosting.admission import Admission, Key, Member, is_locked
 from geartrain_cloud.hosting.crossing import boundary, check_successor, dropped_state, has_written, stands_at
 from geartrain_cloud.hosting.errors import HostError, OtherProgramError, ParkedError
 from geartrain_cloud.hosting.flow_store import BUSY_S, RETRY_S, FlowStore
-from geartrain_cloud.hosting.group_file import open_group
+from geartrain_cloud.hosting.group_file import note_stages, open_group
 from geartrain_cloud.hosting.group_query import GroupQuery
 from geartrain_cloud.hosting.mending import begun_anew, cut_back, damage_of, forget_aside, set_aside, staying
 from geartrain_cloud.hosting.offsets import PLAN, count_name, generation_name, positions_by_name
@@ -310,7 +310,7 @@ class Group:
         earlier = self.version.of_flow(*admission.key)
         if earlier is None or earlier.past:
             return
-        self._check_stages(admission)
+        self._check_stages(admission, self.made.stages or SHARED_STAGES)
         self._dropped(admission, earlier)
         if (store := self._stores.get(earlier.name)) is not None:
             store.check([sink.place().layout for sink in admission.prepared.sinks])
@@ -324,8 +324,9 @@ class Group:
         """Have a flow that runs go over to its next revision, in the next micro-batch; whether it runs that.
 
         False until all of the log before it is in the tables, and all that steps are to put out, and what new
-        steps make of the log of before. Where this raises, a `GeartrainError`, the flow stays where it is,
-        before the first entry of the next revision; it is out where its tables cannot be opened again.
+        steps make of the log of before, and until the query has stages for it. Where this raises, a
+        `GeartrainError`, the flow stays where it is, before the first entry of the next revision; it is out
+        where its tables cannot be opened again.
         """
         earlier = self.version.of_flow(*admission.key)
         store = None if earlier is None else self._stores.get(earlier.name)
@@ -340,6 +341,10 @@ class Group:
         drops = self._dropped(admission, earlier)
         steps = tuple(step for several in drops.values() for step in several)
         if admission.drain and not self._has_drained(earlier, steps, offsets[count_name(earlier.name)]):
+            return False
+        if admission.prepared.stages > self.made.stages:
+            if not any(one.past for one in self.version.flows.values()):  # what these have read would be lost
+                self._add_stages()
             return False
         hosted = replace(
             self._succeeding(self._new(admission, ()), earlier),
@@ -458,7 +463,7 @@ class Group:
         return dict(stops[-1].positions) if stops and stops[-1].count > count else {}
 
     def _admitted(self, admission: Admission, earlier: Hosted | None, slots: int) -> Hosted:
-        self._check_stages(admission)
+        self._check_stages(admission, self.made.stages)
         member = admission.member
         if earlier is None:
             hosted = self._new(admission, new_labels(slots, member.slots, self.made.partitions))
@@ -478,14 +483,14 @@ class Group:
         drains = {"drains": earlier.drains, "drain_count": earlier.drain_count}
         return replace(hosted, begin=out.positions, begin_count=out.count, stop=out.stop, **drains)
 
-    def _check_stages(self, admission: Admission) -> None:
-        if admission.prepared.stages > self.made.stages:
+    def _check_stages(self, admission: Admission, most: int) -> None:
+        if admission.prepared.stages > most:
             anew = "submit it under another name, whose query has as many"
             if admission.revision == 1:
                 anew = "gear replay begins it anew, in a query that has as many"
             raise HostError(
                 f"flow {admission.flow} has {admission.prepared.stages} shuffles one after another now, and "
-                f"its query was made for {self.made.stages}: {anew}"
+                f"its query was made for {most}: {anew}"
             )
 
     def _new(self, admission: Admission, labels: tuple[int, ...]) -> Hosted:
@@ -597,7 +602,7 @@ class Group:
 
     def _mend(self) -> None:
         """Have a checkpoint that Spark can go on from; raises `GeartrainError` and `OSError`."""
-        damage = damage_of(self._checkpoint, self._versions)
+        damage = damage_of(self._checkpoint, self._versions, keeps_state=self.made.stages > 0)
         if damage is not None and damage.whole is None:
             self._begin_anew(damage.where)
         elif damage is not None and damage.whole is not None:
@@ -624,13 +629,15 @@ class Group:
             self._note_stops(present[name], offsets)
 
     def _begin_anew(self, where: str) -> None:
-        """Have an empty checkpoint, in which flows make their state again from the log; one that cannot is
-        out.
-        """
+        """Have flows make their state again from the log; where: what was lost."""
         _log.warning(
             "group %s: its checkpoint is lost, %s: flows make their state again from the log",
             *(self.name, printable(where)),
         )
+        self._empty_checkpoint()
+
+    def _empty_checkpoint(self) -> None:
+        """Have an empty checkpoint, in which flows make their state again; one that cannot is out."""
         set_aside(self._checkpoint)
         flows = dict(self.version.flows)
         for name, hosted in self.version.flows.items():
@@ -653,6 +660,19 @@ class Group:
         self._versions.publish(self.version)
         self._versions.forget_before(self.version.number)
         self._stand_back({})
+
+    def _add_stages(self) -> None:
+        """Have the query of flows without a shuffle begin anew as one with shuffles, where all stand.
+
+        Spark adds no state to a query that had none. Raises what `start` does, `GeartrainError`, `OSError`.
+        """
+        self.query.stop()
+        for name, positions in positions_by_name(self.committed()).items():
+            if name in self._stores:
+                self._registrations[name].commit(positions)
+        self.made = self.query.made = note_stages(self._places, self.made, SHARED_STAGES)
+        self._empty_checkpoint()
+        self.start()
 
     def _note_lost(self, hosted: Hosted, why: str, places: dict[str, int]) -> None:
         """Its state cannot be made again."""

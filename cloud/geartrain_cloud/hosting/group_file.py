@@ -1,7 +1,7 @@
 """group.json: what a group was made for, fixed with its checkpoint.
 
-It is read before a group's query starts. Guarantees: a checkpoint is never run with another number of stages
-or partitions than it was made with.
+It is read before a group's query starts. Guarantees: a checkpoint is never run with another number of
+partitions than it was made with. One that holds state is never run with another number of stages.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 
 import msgspec
+from msgspec.structs import replace
 
 from geartrain.adapters.files import write_durable
 from geartrain.adapters.layouts import FileLayout
@@ -29,6 +30,21 @@ class GroupIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stages: int
     partitions: int
     layout: str = LAYOUT.text
+
+
+def note_stages(places: GroupPlaces, made: GroupIdentity, stages: int) -> GroupIdentity:
+    """Note that a group without stages has some from now on; raises `OSError`."""
+    found = replace(made, stages=stages)
+    write_durable(places.folder / _FILE, msgspec.json.encode(found))
+    return found
+
+
+def has_stages(places: GroupPlaces) -> bool:
+    """Whether the query of a group keeps state; False where nobody can tell."""
+    try:
+        return msgspec.json.decode((places.folder / _FILE).read_bytes(), type=GroupIdentity).stages > 0
+    except (OSError, msgspec.DecodeError):
+        return False
 
 
 def open_group(

@@ -45,8 +45,10 @@ class GroupQuery:
         places: GroupPlaces,
         log: Path,
     ) -> None:
-        """name: the group's; made: what the group was made for; host: the host's folder; log: ingest's."""
-        self._session, self.name, self._made, self._checkpoint = session, name, made, checkpoint
+        """name: the group's; made: what the group was made for, which a query that starts is for; host: the
+        host's folder; log: ingest's.
+        """
+        self._session, self.name, self.made, self._checkpoint = session, name, made, checkpoint
         self._host, self._places, self._log = host, places, log
         self._handle: StreamingQuery | None = None
         self.restarts: list[float] = []
@@ -88,11 +90,11 @@ class GroupQuery:
             .option("log", str(self._log.absolute()))
             .option("host", str(self._host.absolute()))
             .option("group", self.name)
-            .option("readers", self._made.partitions)
+            .option("readers", self.made.partitions)
             .load()
         )
-        sinks = sink_labels(self._made.partitions)
-        for number in range(1, self._made.stages + 1):
+        sinks = sink_labels(self.made.partitions)
+        for number in range(1, self.made.stages + 1):
             stage = HostStage(number, self._host.absolute(), self.name, sinks)
             rows = rows.groupBy("shard").transformWithState(stage, HOST_ROWS, "Append", "None")
         return rows.selectExpr("flow", "stream AS sink", "packed")

@@ -1,7 +1,9 @@
 """The groups of a host: those that flows share, and one for each run of a flow that has a query to itself.
 
-One shared group takes what comes. Where a purge has begun it, those before it keep what they have until it
-leaves, and go then as a whole.
+Flows without a shuffle share a direct group, whose micro-batches take a fraction of the time. Where a
+revision brings the first shuffle, the direct group gets stages, and flows that come have another one. One
+group takes what comes with a shuffle. Where a purge has begun it, those before it keep what they have until
+it leaves. Groups that take nothing any more go as a whole when they are empty.
 
 Between the host and its groups: it finds each flow's group, makes groups and removes them. Used from one
 thread.
@@ -31,7 +33,7 @@ from geartrain.printable import printable
 from geartrain_cloud.hosting.admission import Admission, Key, Member
 from geartrain_cloud.hosting.errors import HostError
 from geartrain_cloud.hosting.group import Group, GroupSettings
-from geartrain_cloud.hosting.places import HostPlaces
+from geartrain_cloud.hosting.places import DIRECT, HostPlaces
 from geartrain_cloud.hosting.versions import Hosted, Versions
 from geartrain_cloud.log.queries import Registration
 from geartrain_cloud.log.reader import LogReader
@@ -82,15 +84,21 @@ class Groups:
         self._settings = settings or GroupSettings()
         *former, newest = places.shared()
         self.shared = self._group(newest, self._settings.stages)
-        """The one that takes flows that come."""
+        """The one that takes flows that come with a shuffle."""
         self._former = [self._group(name, self._settings.stages) for name in former]
+        """Those that take nothing any more."""
+        self._former += [self._group(name, 0) for name in places.direct()]
+        self._direct: Group | None = None
+        """The one that takes flows that come without a shuffle; made with the first of them."""
+        if self._former and not self._former[-1].made.stages:
+            self._direct = self._former.pop()
         self._own: dict[Key, Group] = {}
         self._stopped: dict[str, _Stopped] = {}
         self._due: list[Group] = []
         self._begun: tuple[Group, float] = (self.shared, 0.0)
 
     def _group(self, name: str, stages: int) -> Group:
-        settings = with_changes(self._settings, stages=max(self._settings.stages, stages))
+        settings = with_changes(self._settings, stages=stages)
         places = self._places.group(name)
         return Group(self._session, name, self._places.folder, places, self._log.folder, settings)
 
@@ -98,7 +106,7 @@ class Groups:
         return iter([*self._sharing(), *self._own.values()])
 
     def _sharing(self) -> list[Group]:
-        return [self.shared, *self._former]
+        return [self.shared, *self._former, *([self._direct] if self._direct else [])]
 
     def _own_names(self) -> list[str]:
         folder = self._places.groups
@@ -120,7 +128,7 @@ class Groups:
         self.shared.open(members)
         self.shared.start()
         self._begun = self.shared, time.monotonic()
-        for group in list(self._former):
+        for group in self._sharing()[1:]:
             group.open(members)
             if group.is_empty:
                 self._remove_former(group)
@@ -135,7 +143,7 @@ class Groups:
     def _try_to_open(self, name: str, members: Mapping[str, Member]) -> None:
         group = None
         try:
-            group = self._group(name, 0)
+            group = self._group(name, self._settings.stages)
             group.open(members)
         except (GeartrainError, OSError, PySparkException) as error:
             if group is not None:
@@ -246,25 +254,38 @@ class Groups:
         Returns why runs could not be brought in.
         """
         refused: dict[Key, GeartrainError] = {}
-        sharing: dict[str, list[Admission]] = {group.name: [] for group in self._sharing()}
+        sharing: dict[str, list[Admission]] = {}
         for admission in add:
-            if self._has_own(admission):
-                try:
+            try:
+                if self._has_own(admission):
                     self._publish_own(admission)
-                except GeartrainError as error:
-                    refused[admission.key] = error
-                except (OSError, PySparkException) as error:
-                    refused[admission.key] = HostError(f"flow {admission.flow}: {root_cause(str(error))}")
-            else:
-                sharing[(self.of(admission.key) or self.shared).name].append(admission)
+                else:
+                    group = self.of(admission.key) or self._taking(admission)
+                    sharing.setdefault(group.name, []).append(admission)
+            except GeartrainError as error:
+                refused[admission.key] = error
+            except (OSError, PySparkException) as error:
+                refused[admission.key] = HostError(f"flow {admission.flow}: {root_cause(str(error))}")
         for group in self._sharing():
             gone = {one.name for one in group.version.flows.values() if (one.flow, one.run) in remove}
-            if sharing[group.name] or gone:
-                refused |= group.publish(sharing[group.name], gone)
+            if group.name in sharing or gone:
+                refused |= group.publish(sharing.get(group.name, []), gone)
         for name in map(own_group, remove):
             if _key_of(name) in self._own or name in self._stopped:
                 self._remove(name)
         return refused
+
+    def _taking(self, admission: Admission) -> Group:
+        """The group that takes a run which comes and shares a query."""
+        if admission.prepared.stages:
+            return self.shared
+        if self._direct is not None and self._direct.made.stages:
+            self._former.append(self._direct)
+            self._direct = None
+        if self._direct is None:
+            self._direct = self._group(self._places.next_name(DIRECT), 0)
+            self._due.append(self._direct)
+        return self._direct
 
     def _has_own(self, admission: Admission) -> bool:
         if any(group.version.of_flow(*admission.key) is not None for group in self._sharing()):
@@ -283,7 +304,8 @@ class Groups:
                     f"flow {admission.flow} is to have a query of its own, and {OWN_MAX} runs have one, all "
                     "that a host takes: kill one of them, or submit it with --isolation shared"
                 )
-            group = self._group(name, admission.prepared.stages)
+            stages = admission.prepared.stages
+            group = self._group(name, stages and max(stages, self._settings.stages))
         try:
             refused = group.publish([admission])
             if refused:
@@ -344,13 +366,16 @@ class Groups:
             _log.warning("group %s: the log is kept for it on: %s", name, error)
 
     def _remove_former(self, group: Group) -> None:
-        """Take away a group that flows shared, and that no flow has any more."""
+        """Take away a group that flows shared, that takes nothing any more and that no flow has."""
         try:
             group.close()
         except PySparkException as error:  # it is tried again in the next step
             _log.warning("group %s cannot be removed yet: %s", group.name, root_cause(str(error)))
             return
-        self._former.remove(group)
+        if group is self._direct:
+            self._direct = None
+        else:
+            self._former.remove(group)
         self._stopped.pop(group.name, None)
         self._due = [one for one in self._due if one is not group]
         self._remove_files(group.name)
@@ -382,7 +407,7 @@ class Groups:
         for group in list(self._former):
             if group.is_empty or (group.name in self._stopped and not group.version.flows):
                 self._remove_former(group)
-        others = len(self._own_names()) + len(self._former)
+        others = len(self._own_names()) + len(self._sharing()) - 1
         if self.shared.name in self._stopped and len(self._stopped) > others:
             raise QueryError(self._stopped[self.shared.name].why)
 

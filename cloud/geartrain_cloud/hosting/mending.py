@@ -50,15 +50,17 @@ class Damage:
     whole: int | None
 
 
-def damage_of(checkpoint: Checkpoint, versions: Versions) -> Damage | None:
+def damage_of(checkpoint: Checkpoint, versions: Versions, *, keeps_state: bool) -> Damage | None:
     """What the checkpoint lacks, None where Spark can go on from it, or has not begun with it.
 
-    Raises `HostError` where the plan of the group cannot be read.
+    keeps_state: whether its query has a stage behind a shuffle. Raises `HostError` where the plan of the
+    group cannot be read.
     """
     try:
-        check_whole(checkpoint, keeps_state=True)
+        check_whole(checkpoint, keeps_state=keeps_state)
     except TornError as torn:
-        leads = (one for one in whole_batches(checkpoint) if leads_on(checkpoint.positions(one), versions))
+        whole = whole_batches(checkpoint, keeps_state=keeps_state)
+        leads = (one for one in whole if leads_on(checkpoint.positions(one), versions))
         return Damage(torn.where, next(leads, None))
     newest = versions.newest()
     has_gone_on = newest is not None and any(one.begin_count >= 0 for one in newest.flows.values())

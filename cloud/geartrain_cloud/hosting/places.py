@@ -13,7 +13,9 @@ ASIDE = "spark.aside"
 """A group's former checkpoint, until the next one is set aside or all is made again."""
 SHARED = "all"
 """The name of the group that flows share; one that was made in its place has a number behind."""
-_SHARED_NAME = re.compile(rf"{SHARED}(?:~([1-9][0-9]{{0,8}}))?")
+DIRECT = "direct"
+"""The same of the group of flows that have no shuffle."""
+_NUMBER = re.compile("[1-9][0-9]{0,8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,28 @@ class HostPlaces:
 
     def shared(self) -> list[str]:
         """The groups that flows share, by name: the last one takes what comes, the others are being left."""
+        return self._named(SHARED) or [SHARED]
+
+    def direct(self) -> list[str]:
+        """The groups of flows without a shuffle, by name: only the last one may take what comes."""
+        return self._named(DIRECT)
+
+    def _named(self, name: str) -> list[str]:
+        """The groups called `name`, or that with a number behind, by number."""
         numbers = dict[int, str]()
         for path in self.groups.iterdir() if self.groups.is_dir() else ():
-            if found := _SHARED_NAME.fullmatch(path.name):
-                numbers[int(found[1] or 1)] = path.name
-        return [numbers[number] for number in sorted(numbers)] or [SHARED]
+            first, _, number = path.name.partition("~")
+            if first == name and (not number or _NUMBER.fullmatch(number)):
+                numbers[int(number or 1)] = path.name
+        return [numbers[number] for number in sorted(numbers)]
+
+    def next_name(self, name: str) -> str:
+        """What a group is called that is made in the place of those called `name`."""
+        found = self._named(name)
+        if not found:
+            return name
+        _, _, number = found[-1].partition("~")
+        return f"{name}~{int(number or 1) + 1}"
 
     def share_anew(self) -> None:
         """Have flows that come share another group, while no host runs; raises `OSError`.
@@ -72,9 +91,7 @@ class HostPlaces:
         newest = self.groups / self.shared()[-1]
         if not newest.is_dir() or not any(newest.iterdir()):
             return
-        found = _SHARED_NAME.fullmatch(newest.name)
-        number = int(found[1] or 1) if found else 1
-        (self.groups / f"{SHARED}~{number + 1}").mkdir(mode=0o700)
+        (self.groups / self.next_name(SHARED)).mkdir(mode=0o700)
         fsync_path(self.groups)
 
 

@@ -76,9 +76,9 @@ def torn(checkpoint: Checkpoint, path: Path, why: str) -> TornError:
     return TornError(f"query {checkpoint.query!r}: its checkpoint is not whole, {where}; {WAYS_OUT}", where)
 
 
-def whole_batches(checkpoint: Checkpoint) -> Iterator[int]:
+def whole_batches(checkpoint: Checkpoint, *, keeps_state: bool) -> Iterator[int]:
     """The micro-batches from which Spark can go on, the newest first: those whose offsets, commit and state
-    are whole.
+    are whole. keeps_state: as `check_whole` has it.
     """
     root = checkpoint.location
     offsets = set(numbers(root / "offsets"))
@@ -89,7 +89,8 @@ def whole_batches(checkpoint: Checkpoint) -> Iterator[int]:
                 continue
             _check_lines(checkpoint, path, 3)
             _check_lines(checkpoint, root / "commits" / str(batch_id), 2)
-            _check_state(checkpoint, root / "state", batch_id + 1, _parts(path))
+            if keeps_state:
+                _check_state(checkpoint, root / "state", batch_id + 1, _parts(path))
         except TornError:
             continue
         yield batch_id
