@@ -141,11 +141,11 @@ def test_a_torn_checkpoint_is_cut_back_to_what_is_whole(
     own: GroupPlaces, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     checkpoint, versions = checkpoint_of(own), Versions(own.versions)
-    assert damage_of(checkpoint, versions) is None
+    assert damage_of(checkpoint, versions, keeps_state=True) is None
     tear, whole = DAMAGES[damage]
     tear(checkpoint.location)
     versions.forget_before(2)
-    found = damage_of(checkpoint, Versions(own.versions))
+    found = damage_of(checkpoint, Versions(own.versions), keeps_state=True)
     assert found is not None
     assert found.whole == whole
     if whole is None:
@@ -200,13 +200,13 @@ def end_amid_cutting_back(checkpoint: Checkpoint, versions: Versions, whole: int
             cut_back(checkpoint, whole)
         except Killed:
             removals.lose_power()
-            again = damage_of(checkpoint, versions)
+            again = damage_of(checkpoint, versions, keeps_state=True)
             changes = checkpoint.location.rglob("*.changelog")
             left_over = [path for path in changes if int(path.stem) > whole + 1]
             assert not left_over if again is None else again.whole == whole
         else:
             removals.lose_power()  # Spark's newest files have not come yet
-            assert damage_of(checkpoint, versions) is None
+            assert damage_of(checkpoint, versions, keeps_state=True) is None
             assert not [
                 path for path in checkpoint.location.rglob("*.changelog") if int(path.stem) > whole + 1
             ]
@@ -221,7 +221,7 @@ def test_a_checkpoint_is_not_cut_back_behind_a_change_that_its_plan_has_forgotte
     path.write_text(path.read_text().replace('"!plan": 2', '"!plan": 3'))
     Versions(own.versions).forget_before(3)
     emptied(spark / "commits/5")
-    found = damage_of(checkpoint_of(own), Versions(own.versions))
+    found = damage_of(checkpoint_of(own), Versions(own.versions), keeps_state=True)
     assert found is not None
     assert found.whole is None
 
@@ -237,7 +237,7 @@ def test_a_flow_goes_on_only_from_where_its_next_generation_begins(
     versions.publish(Version(3, 2, {later.name: later}))
     for batch_id in (4, 5):
         emptied(own.folder / "spark/commits" / str(batch_id))
-    found = damage_of(checkpoint_of(own), versions)
+    found = damage_of(checkpoint_of(own), versions, keeps_state=True)
     assert found is not None
     assert found.whole == whole
 
