@@ -88,8 +88,9 @@ def test_one_backlog_beside_a_small_app_has_all_that_backlogs_may_have(tmp_path:
 
 def test_what_tables_hold_is_made_again_within_budgets_up_to_where_they_stand(tmp_path: Path) -> None:
     apps = Apps(tmp_path, log=1_000)
-    stops = {"log.1~1": (Stop(7, {"0": 9}),)}
-    SteeringFile(apps.places.steering).save(Steering(stops=stops))
+    steering = Steering()
+    steering.stops["log.1~1"] = (Stop(7, {"0": 9}),)
+    SteeringFile(apps.places.steering).save(steering)
     assert [apps.micro_batch()["log"] for _ in range(4)] == [400, 50, 400, 150]
 
 

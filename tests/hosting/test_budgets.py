@@ -49,7 +49,7 @@ def test_beside_a_flow_with_little_to_read_backlogs_take_half_of_its_time(cost_s
 
 
 def test_two_backlogs_together_take_a_second() -> None:
-    model = Model(0.3, 1e-5)
+    model, seconds = Model(0.3, 1e-5), 0.0
     for _ in range(MICRO_BATCHES):
         seconds = model.run({name: model.budgets.alone(name) // 2 for name in ("log", "wheel")})
     assert 0.8 * WHOLE_S < seconds < 1.3 * WHOLE_S
@@ -60,7 +60,7 @@ def test_a_machine_that_becomes_busy_still_reads_as_long_as_it_plans() -> None:
     model = Model(0.3, 1e-5)
     for _ in range(MICRO_BATCHES):
         model.run({"log": model.budgets.alone("log")})
-    model.own_s, model.cost_s = 3.0, 1e-4
+    model.own_s, model.cost_s, rows = 3.0, 1e-4, 0
     for _ in range(MICRO_BATCHES):
         rows = model.budgets.alone("log")
         model.run({"log": rows})

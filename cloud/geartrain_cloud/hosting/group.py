@@ -324,7 +324,7 @@ class Group:
         """Have a flow that runs go over to its next revision, in the next micro-batch; whether it runs that.
 
         False until all of the log before it is in the tables, and all that steps are to put out, and what new
-        steps make of the log of before, and until the query has stages for it. Where this raises, a
+        steps make of the log of before. False, too, until the query has stages for it. Where this raises, a
         `GeartrainError`, the flow stays where it is, before the first entry of the next revision; it is out
         where its tables cannot be opened again.
         """

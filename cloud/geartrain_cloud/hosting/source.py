@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from geartrain.errors import LedgerError
-from geartrain.graph.graph import CLAIMS
+from geartrain.graph.graph import CLAIMS, STATE
 from geartrain_cloud.hosting.answering import Asked, sent
 from geartrain_cloud.hosting.budgets import SIZE_MAX, Budgets
 from geartrain_cloud.hosting.dealing import Dealing
@@ -129,7 +129,8 @@ class HostReader(DataSourceStreamReader):
         self._sizes = SizesFile(self._places.sizes)
         self._rested = False
         self._planned: dict[str, int] = {}
-        self._backlogs: set[str] = set()
+        self._backlogs: dict[str, int] = {}
+        # Flows that have more to read than that, with their budgets in rows, in the micro-batch planned last.
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         """Where the flows of the first version begin that there is."""
@@ -174,32 +175,30 @@ class HostReader(DataSourceStreamReader):
         wait, backlogs read no more than that.
         """
         found = dict[str, dict[str, int]]()
-        backlogs, waits = set[str](), False
+        backlogs, waits = list[str](), False
         for name, hosted in flows.items():
+            after = {key: start.get(position_name(name, key), hosted.begin_at(key)) for key in hosted.keys}
             last = newest.get(hosted.flow, {})
-            found[name] = self._upto(hosted, name, start, last, self.budgets.beside(name))
+            found[name] = self._upto(hosted, after, last, self.budgets.beside(name))
             ends = {key: min(last.get(key, 0), hosted.upto.get(key, UNBOUNDED)) for key in hosted.keys}
             if any(found[name][key] < ends[key] for key in hosted.keys):
-                backlogs.add(name)
+                backlogs.append(name)
             else:
-                waits |= any(
-                    ends[key] > start.get(position_name(name, key), hosted.begin_at(key))
-                    for key in hosted.keys
-                )
+                waits = waits or found[name] != after
+        self._backlogs = {}
         for name in backlogs:
+            hosted = flows[name]
+            after = {key: start.get(position_name(name, key), hosted.begin_at(key)) for key in hosted.keys}
             rows = self.budgets.beside(name) if waits else self.budgets.alone(name)
-            if len(backlogs) > 1 or not waits:
-                last = newest.get(flows[name].flow, {})
-                found[name] = self._upto(flows[name], name, start, last, rows // len(backlogs))
-        self._backlogs = backlogs
+            self._backlogs[name] = rows = rows // len(backlogs)
+            found[name] = self._upto(hosted, after, newest.get(hosted.flow, {}), rows)
         return found
 
     def _upto(
-        self, hosted: Hosted, name: str, start: Mapping[str, int], newest: Mapping[str, int], rows: int
+        self, hosted: Hosted, after: Mapping[str, int], newest: Mapping[str, int], rows: int
     ) -> dict[str, int]:
         """By key, up to where a flow may read `rows` rows; keys with something new share them evenly."""
         log = FlowLog(self._log, hosted.flow, hosted.channels)
-        after = {key: start.get(position_name(name, key), hosted.begin_at(key)) for key in hosted.keys}
         keys = max(1, sum(newest.get(key, 0) > after[key] for key in hosted.keys))
         room = Room(
             max(1, min(rows // keys, hosted.rows_max)),
@@ -294,15 +293,17 @@ class HostReader(DataSourceStreamReader):
     def _note_planned(
         self, start: Mapping[str, int], end: Mapping[str, int], entries: list[tuple[str, str, Entry]]
     ) -> None:
-        """Have budgets learn from a micro-batch, unless it was planned by an earlier process."""
-        if end != self._planned:
-            return
+        """Have budgets learn from a micro-batch whose size they have set.
+
+        An earlier process may have planned it. A claim, a revision, bytes or moved state may end it early.
+        """
         rows = dict.fromkeys(self._backlogs, 0)
         for name, _, entry in entries:
             if name in rows:
                 rows[name] += entry.count
-        given = {name: count for name, count in rows.items() if count}
-        self.budgets.begin(end, given, switches=start[PLAN] != end[PLAN])
+        is_early = any(2 * rows[name] < budget for name, budget in self._backlogs.items())
+        if end == self._planned and not is_early and not any(entry.channel == STATE for *_, entry in entries):
+            self.budgets.begin(end, rows, switches=start[PLAN] != end[PLAN])
 
     def _emptied(self, before: int, now: int) -> tuple[tuple[int, int], ...]:
         """The slots that a switch of versions leaves to nobody; their labels are never given out again."""
