@@ -67,6 +67,7 @@ class TestDevice:
     __test__ = False
 
     def __init__(self, name: str = "device-1", epoch: bytes = b"epoch--1", flow: str = FLOW) -> None:
+        self.sources: tuple[str, ...] = ("quotes",)
         self.name, self.epoch, self.flow = name, epoch, flow
         self.topic = up_topic(name, flow)
         self.seq, self.digest, self.number, self.time = 0, FIRST_DIGEST, 0, 0
@@ -119,9 +120,7 @@ class TestDevice:
         """The header of the next batch."""
         time = self.time if watermark is None else watermark
         moved = kind is BatchKind.DATA
-        if (
-            kind is BatchKind.SCHEMA
-        ):  # as agents of 0.2.0 do: they say how far their channels are, not their sources
+        if kind is BatchKind.SCHEMA:
             time = START_OF_TIME
         marks = {"quotes": time, "_dead_letters": time, "_late": time}
         return Header(
@@ -131,6 +130,7 @@ class TestDevice:
             epoch=self.epoch,
             seq=self.seq + 1,
             watermarks={} if kind is BatchKind.HELLO else marks,
+            source_watermarks={} if kind is BatchKind.HELLO else dict.fromkeys(self.sources, time),
             positions={("quotes", self.name): SplitProgress(self.number, time)} if moved else {},
             crossing=self.crossing,
         )
@@ -167,7 +167,8 @@ class TestDevice:
         for seq in range(first, last + 1):
             del self.batches[seq]
         place = Header(BatchKind.GAP, self.flow, self.name, self.epoch, last, first_seq=first)
-        header = replace(place, watermarks=said.watermarks, crossing=said.crossing, digest_after=after)
+        marks = {"watermarks": said.watermarks, "source_watermarks": said.source_watermarks}
+        header = replace(place, **marks, crossing=said.crossing, digest_after=after)
         raw, body = encode_header(header), encode_gap(counts)
         self.batches[last] = Envelope(raw, body, next_digest(FIRST_DIGEST, raw, body), first)
         return self.payload(last)

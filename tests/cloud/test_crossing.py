@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -239,28 +238,6 @@ def test_a_gap_lets_no_batch_from_before_the_first_crossing_in(tmp_path: Path) -
     reader = play(tmp_path, scenario)
     assert prices(reader) == [1.0, 2.0]
     assert reader.counters()["set_back_batches"] == 1
-
-
-def test_a_ledger_from_before_there_were_crossings_is_taken_as_it_is(tmp_path: Path) -> None:
-    device = TestDevice()
-
-    async def story() -> LogReader:
-        async with running(make_config(tmp_path)) as world, asyncio.timeout(PATIENCE_S):
-            world.net.deliver(device.topic, device.hello(1), device.schemas(), device.quotes(1.0))
-            await world.net.acked(device)
-        with sqlite3.connect(tmp_path / "ledger.sqlite") as ledger:
-            ledger.execute("DROP INDEX crossings")
-        async with running(make_config(tmp_path)) as world, asyncio.timeout(PATIENCE_S):
-            world.net.deliver(device.topic, device.cross("quotes"), device.quotes(2.0))
-            await world.net.acked(device)
-        return world.reader
-
-    reader = asyncio.run(story())
-    assert [number for number, _ in crossings(reader)] == [1]
-    with sqlite3.connect(tmp_path / "ledger.sqlite") as ledger:
-        assert ledger.execute("SELECT count(*) FROM sqlite_master WHERE name = 'crossings'").fetchone() == (
-            1,
-        )
 
 
 @pytest.mark.parametrize("claimed", [False, True])

@@ -63,6 +63,7 @@ def test_a_source_that_a_device_has_no_longer_is_released_once_and_comes_back_wh
     members = {"quotes": NAMES, "doors": NAMES}
     flow = FlowConfig.of(NAMES, members, bounded=False, join_timeout_s=60.0, idle_after_s=60.0)
     device, other = TestDevice(), TestDevice("device-2", b"epoch--2")
+    device.sources = other.sources = ("quotes", "doors")
 
     def moved(one: TestDevice, **marks: int) -> bytes:
         return one.batch(msgspec_replace(one.header(), source_watermarks=marks), b"")

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from geartrain.records.letters import Letter
-from geartrain.records.record import Record
 from geartrain.schema import ColumnBatch, RowCodec, Schema
 from geartrain_client.cli import main
 from geartrain_cloud.ingest.resubmit import resubmit_letter
@@ -267,38 +266,6 @@ def test_dead_letter_of_a_source_is_resubmitted_and_any_other_is_refused(
     assert "was resubmitted before" in gear(capsys, tmp_path, "deadletters", "resubmit", ids[0], code=1)
     assert "there is no dead letter" in gear(capsys, tmp_path, "deadletters", "show", "x:0:1:1", code=2)
     assert gear(capsys, tmp_path, "deadletters", "ls")[0]["state"] == "resubmitted"
-
-
-class WithoutCode(Record):
-    """A dead letter as release 0.2 sends it."""
-
-    step: str
-    reason: str
-    raw: bytes
-
-
-def test_dead_letters_of_agents_with_and_without_codes_stand_side_by_side(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    former = RowCodec(WithoutCode)
-
-    async def run() -> None:
-        async with running(make_config(tmp_path, ("device-1", "device-2"))) as world:
-            for name, codec, letter in (
-                ("device-1", former, WithoutCode("quotes", "old", b"x")),
-                ("device-2", LETTERS, Letter("quotes", "bad_time", "new", b"y")),
-            ):
-                device = TestDevice(name)
-                rows = ColumnBatch(codec.to_columns([letter]), [25], [name], [100])
-                schemas = {"quotes": QUOTE.schema, "_dead_letters": codec.schema}
-                world.net.deliver(
-                    device.topic, device.schemas(schemas), device.rows("_dead_letters", codec.schema, rows)
-                )
-                await world.net.acked(device)
-
-    asyncio.run(run())
-    listed = gear(capsys, tmp_path, "deadletters", "ls")
-    assert [(one["code"], one["reason"]) for one in listed] == [("unknown", "old"), ("bad_time", "new")]
 
 
 def test_dead_letter_of_a_step_in_the_cloud_has_an_id(

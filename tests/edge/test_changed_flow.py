@@ -16,9 +16,8 @@ import msgspec
 import pytest
 
 from geartrain.adapters.system import SystemClock
-from geartrain.ports import SpoolCommit, SpoolImage
+from geartrain.ports import SpoolImage
 from geartrain.revision import Code
-from geartrain.schema import Schema
 from geartrain.testing import SeededRandomness
 from geartrain.wire.envelope import EPOCH_BYTES
 from geartrain_cloud.cli.demo import DemoOptions, begin, check_resumed
@@ -178,41 +177,6 @@ def test_other_steps_in_the_cloud_are_other_code_to_a_device(
     assert "channel quotes is new" in go_on(config, monkeypatch)
 
 
-def test_a_spool_of_0_2_0_goes_on_and_keeps_the_revision_from_then_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = own_flow(tmp_path)
-    spool = tmp_path / "state" / "spool.sqlite"
-    assert go_on(config, monkeypatch) == ""
-    revision = state_of(spool)[b"revision"]
-    channels = {one["id"]: one["schema"] for one in msgspec.json.decode(revision)["channels"]}
-    layout = {
-        "steps": ["quotes", "high"],
-        "channels": {name: Schema.from_json(text).schema_id for name, text in channels.items()},
-    }
-
-    def begun_by_0_2_0(content: object) -> None:
-        state = {(AGENT, b"layout"): msgspec.json.encode(content), (AGENT, b"revision"): None}
-
-        async def story() -> None:
-            store = SqliteSpool(spool)
-            await store.open("d1", "quotes", bytes(8))
-            await store.commit(SpoolCommit(state=state))
-            await store.close()
-
-        run(story())
-
-    begun_by_0_2_0(layout)
-    assert go_on(config, monkeypatch) == ""
-    kept = state_of(spool)
-    assert kept[b"revision"] == revision
-    assert b"layout" not in kept
-    begun_by_0_2_0(layout | {"steps": ["quotes"]})
-    assert "(its steps were ['quotes'] and are now ['quotes', 'high']): " in go_on(config, monkeypatch)
-    begun_by_0_2_0(None)
-    assert "(it does not say which): " in go_on(config, monkeypatch)
-
-
 def test_a_state_folder_of_another_version_is_refused_before_anything_runs(tmp_path: Path) -> None:
     demo, state = load_demo("traffic"), StateFolder(tmp_path / "state", "")
     manifest = begin("traffic", demo, DemoOptions(), state)
@@ -232,7 +196,7 @@ def test_a_state_folder_of_another_version_is_refused_before_anything_runs(tmp_p
     (state.path / REVISION_FILE).write_text("{")
     with pytest.raises(StateError, match=r"a revision cannot be read.*name a new state folder"):
         check_resumed("traffic", demo, manifest, DemoOptions(), state.path)
-    (state.path / REVISION_FILE).unlink()  # as 0.2.0 left it
+    (state.path / REVISION_FILE).unlink()  # killed before it was noted
     check_resumed("traffic", demo, manifest, DemoOptions(), state.path)
     assert read_revision(state.path) == held
 

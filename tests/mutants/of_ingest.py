@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from geartrain.delivery.receiver import Receiver
 from geartrain.records.event_time import END_OF_TIME
 from geartrain.wire import checks, codec
@@ -16,7 +18,7 @@ from geartrain.wire.codec import encode_envelope, encode_header
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
 from geartrain.wire.envelope import VERSION, BatchKind, Envelope, Header
 from geartrain.wire.topics import up_topic
-from geartrain_cloud.ingest import content, recovery
+from geartrain_cloud.ingest import recovery
 from geartrain_cloud.ingest.advance import Advance
 from geartrain_cloud.ingest.clock import SourceClock
 from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, IngestConfig
@@ -167,13 +169,14 @@ def _clock_by_channel(patches: Patches) -> None:
     """A source is taken to be as far as the furthest channel of the flow."""
 
     def make(right: Any) -> Any:
-        def source_marks(header: Any, channels: Any) -> Any:
+        def move_clocks(self: Any, stream: Any, cursor: Any, header: Header) -> Any:
             furthest = max(header.watermarks.values(), default=0)
-            return dict.fromkeys(right(header, channels), furthest)
+            marks = dict.fromkeys(header.source_watermarks, furthest)
+            return right(self, stream, cursor, structs.replace(header, source_watermarks=marks))
 
-        return source_marks
+        return move_clocks
 
-    patches.replace(content, "source_marks", make)
+    patches.replace(Content, "_move_clocks", make)
 
 
 def _overtaken_by_the_furthest_source(patches: Patches) -> None:

@@ -62,7 +62,7 @@ def wire(numbers: range) -> Outcome:
     readers: list[tuple[Callable[[bytes], object], list[bytes]]] = [
         (decode_header, headers),
         (decode_envelope, [kept("envelope")]),
-        (decode_control, [kept(name) for name in (*golden.CONTROLS, *golden.CHECKED)]),
+        (decode_control, [kept(name) for name in golden.CONTROLS]),
         (decode_schemas, [kept("schemas")]),
         (lambda data: decode_gap(golden.GAP_HEADER, data), [kept("gap_body")]),
         (lambda data: decode_rows(golden.QUOTE, golden.FEW_HEADER, data), rows[:1]),

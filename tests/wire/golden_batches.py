@@ -169,21 +169,18 @@ CONTROLS: dict[str, Control] = {
         2,
     ),
     "welcome_stranger": Welcome("stocks", EPOCH, {}, {}, 1),
+    "offer": Offer("stocks", EPOCH, 2**40, 9),
+    "welcome_sources": Welcome(
+        "stocks", EPOCH, {}, {"quotes": DAY_US}, 2, {"quotes": DAY_US, "desk": START_OF_TIME}
+    ),
+    "hold": Nack("stocks", EPOCH, 6, NackReason.HOLD, 3),
 }
-"""Kept as they were written before they had a checksum, and as `<name>_checked` with it."""
-OFFER = Offer("stocks", EPOCH, 2**40, 9)
-CHECKED: dict[str, Control] = {f"{name}_checked": control for name, control in CONTROLS.items()}
-CHECKED["offer_checked"] = OFFER
-CHECKED["welcome_sources_checked"] = Welcome(
-    "stocks", EPOCH, {}, {"quotes": DAY_US}, 2, {"quotes": DAY_US, "desk": START_OF_TIME}
-)
-CHECKED["hold_checked"] = Nack("stocks", EPOCH, 6, NackReason.HOLD, 3)
 
 
 def written() -> dict[str, bytes]:
     """The bytes that this version writes, by the name of the file."""
     files = {name: encode_header(header) for name, header in HEADERS.items()}
-    files |= {name: encode_control(control) for name, control in CHECKED.items()}
+    files |= {name: encode_control(control) for name, control in CONTROLS.items()}
     files["schemas"] = encode_schemas(SCHEMAS)
     files["gap_body"] = encode_gap(GAP)
     files["few_body"] = encode_rows(QUOTE, FEW).body

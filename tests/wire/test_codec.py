@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import pytest
@@ -378,11 +379,18 @@ def test_wrong_control_is_refused(control: Control, said: str) -> None:
 
 
 def test_control_of_no_kind_is_refused() -> None:
-    with pytest.raises(WireError, match="neither an ack nor a NACK"):
+    def summed(raw: pb.Control) -> bytes:
+        raw.checksum = zlib.crc32(raw.SerializeToString())
+        encoded: bytes = raw.SerializeToString()
+        return encoded
+
+    with pytest.raises(WireError, match="does not fit its checksum"):
         decode_control(b"")
+    with pytest.raises(WireError, match="neither an ack nor a NACK"):
+        decode_control(summed(pb.Control()))
     raw = pb.Nack(flow="f", epoch=bytes(8), seq=1)
     with pytest.raises(WireError, match="unknown reason 0"):
-        decode_control(pb.Control(nack=raw).SerializeToString())
+        decode_control(summed(pb.Control(nack=raw)))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from geartrain.errors import ConfigError, WireError
 from geartrain.graph.graph import CHANNEL_ID, CLAIMS, DEAD_LETTERS, LATE, STATE
 from geartrain.records.letters import Letter
 from geartrain.schema import Schema, derive
-from geartrain.schema.upgrading import former_schemas
 from geartrain.wire.topics import BUCKETS, check_name
 from geartrain_cloud.log.part import buckets_of
 from geartrain_cloud.log.retention import Retention
@@ -27,8 +26,6 @@ from geartrain_cloud.ports import NO_SOURCE
 
 SYSTEM_CHANNELS = (DEAD_LETTERS, LATE)
 """Channels that every flow has, below all its sources, and that every device feeds."""
-FORMER_LETTERS = {one.schema_id: one for one in former_schemas(Letter)}
-"""By its id each schema that those channels have where an agent of a former release sends them."""
 
 TIMELESS_CHANNELS = (*SYSTEM_CHANNELS, STATE, CLAIMS)
 """Channels whose rows may lie anywhere in time, so that no clock has passed them."""
@@ -77,7 +74,7 @@ class FlowConfig:
     def takes(self, channel: str, schema_id: str) -> bool:
         """Whether somebody has named the schema of this id for a channel; those of letters are known."""
         if channel in SYSTEM_CHANNELS:
-            return schema_id == derive(Letter).schema_id or schema_id in FORMER_LETTERS
+            return schema_id == derive(Letter).schema_id
         return schema_id == self.schemas.get(channel) or schema_id in self.former.get(channel, {})
 
     def sources_of(self, device: str) -> list[str]:
@@ -274,10 +271,7 @@ def _flow(key: str, raw: Any) -> FlowConfig:
 
 def _sources(key: str, raw: Any, devices: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     if not isinstance(raw, dict) or not raw:
-        raise ConfigError(
-            f'{key}: give each source step of the flow the devices that have it, or "all"; '
-            "before 0.3 the devices stood with the channels, which now name the sources above them"
-        )
+        raise ConfigError(f'{key}: give each source step of the flow the devices that have it, or "all"')
     members: dict[str, tuple[str, ...]] = {}
     for source, holders in raw.items():
         where = f"{key}.{source}"

@@ -23,11 +23,10 @@ from geartrain.wire.codec import decode_gap, decode_schemas
 from geartrain.wire.crossing import Crossing, decode_crossing
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain.wire.limits import LIMITS
-from geartrain_cloud.ingest.config import FORMER_LETTERS, SYSTEM_CHANNELS, TIMELESS_CHANNELS, FlowConfig
+from geartrain_cloud.ingest.config import TIMELESS_CHANNELS, FlowConfig
 from geartrain_cloud.ingest.counters import BYTES_PREFIX, DROPPED_PREFIX, ROWS_PREFIX, Counter, Counters
 from geartrain_cloud.ingest.domains import Domains
 from geartrain_cloud.ingest.group import Group, Partition, Place
-from geartrain_cloud.ingest.marks import source_marks
 from geartrain_cloud.ingest.quarantine import Quarantine
 from geartrain_cloud.ingest.streams import DeviceStream, Gone
 from geartrain_cloud.log.entry_reasons import EntryCode, crossing_reason, dropped_reason, number_of
@@ -89,8 +88,7 @@ class Content:
     def _schema(self, flow: str, channel: str, schema_id: str) -> Schema | None:
         """The schema of this id that a channel has; None while nobody has told it."""
         found = self._schemas.get((flow, channel), {}).get(schema_id)
-        former = FORMER_LETTERS if channel in SYSTEM_CHANNELS else self._flows[flow].former.get(channel, {})
-        return found or former.get(schema_id)
+        return found or self._flows[flow].former.get(channel, {}).get(schema_id)
 
     def stranger(self, stream: DeviceStream, arrival: Arrival) -> tuple[str, str] | None:
         """A channel of a batch that is another in the flow that ingest was told of, and why."""
@@ -305,7 +303,7 @@ class Content:
             self._group.append_note(self._of(stream), EntryKind.DROPPED, batch, reason, channel=channel)
         marks = dict(cursor.source_watermarks)
         if flow is not None:  # it may be assigned again
-            marks = self._raised(marks, source_marks(header, flow.channels), tuple(flow.sources))
+            marks = self._raised(marks, header.source_watermarks, tuple(flow.sources))
         place = (stream.device, stream.flow, header.epoch, cursor.ordinal, header.seq, arrival.digest_after)
         positions = self._merged(cursor.positions, header.positions)
         crossing = max(cursor.crossing, header.crossing)
@@ -427,7 +425,7 @@ class Content:
 
     def _move_clocks(self, stream: DeviceStream, cursor: AckCursor, header: Header) -> dict[str, int]:
         """Move the clocks of the sources that the device has; returns its watermarks of these."""
-        marks = source_marks(header, self._flows[header.flow].channels)
+        marks = header.source_watermarks
         self._believe(stream, header, marks)
         self._counters.add(Counter.WATERMARKS_UNKNOWN, len(header.source_watermarks.keys() - stream.sources))
         raised = self._raised(cursor.source_watermarks, marks, stream.sources)

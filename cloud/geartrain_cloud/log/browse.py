@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from geartrain.errors import LedgerError, SchemaError
+from geartrain.errors import LedgerError
 from geartrain.graph.graph import DEAD_LETTERS
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.records.letters import Letter
 from geartrain.schema import RowCodec
-from geartrain.schema.upgrading import Upgrading
 from geartrain_cloud.errors import AbsentError
 from geartrain_cloud.log.opening import ledger_of
 from geartrain_cloud.log.reader import LogReader
@@ -31,7 +30,7 @@ from geartrain_cloud.log.tables import (
 )
 from geartrain_cloud.ports import AckCursor, Entry, QuarantinedBatch
 
-_LETTERS = Upgrading(Letter)
+_LETTERS = RowCodec(Letter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,16 +186,13 @@ def letters(folder: Path, flow: str | None = None) -> Iterator[LoggedLetter]:
     for entry in map(read_entry, found):
         table = reader.table(entry)
         schema = schema_of(table) or reader.schema(entry.flow, DEAD_LETTERS)
-        codec = None if schema is None else _LETTERS.codec_of(schema)
-        if not isinstance(codec, RowCodec):
+        if schema is None or schema.schema_id != _LETTERS.schema.schema_id:
             raise LedgerError(
-                f"the dead letters of {entry.flow} are of another layout: use the release that wrote them"
+                f"entry {entry.number} of {entry.flow}/{DEAD_LETTERS} holds no dead letters: use the version "
+                "that wrote it"
             )
-        try:
-            rows = from_table(codec.schema, table)
-        except SchemaError as error:
-            raise LedgerError(f"entry {entry.number} of {entry.flow}/{DEAD_LETTERS}: {error}") from None
-        for row, letter in enumerate(map(_LETTERS.upgraded, codec.from_columns(rows.fields))):
+        rows = from_table(_LETTERS.schema, table)
+        for row, letter in enumerate(_LETTERS.from_columns(rows.fields)):
             path = rows.paths[row] if rows.paths is not None else b""
             place = (entry.flow, entry.partition, entry.number, row)
             origin = (rows.names[row], rows.numbers[row], path)

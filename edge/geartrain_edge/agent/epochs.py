@@ -14,7 +14,6 @@ from collections import Counter
 import msgspec
 from msgspec.structs import replace
 
-from geartrain.graph.graph import is_of_system
 from geartrain.planning import Plan
 from geartrain.ports import SpoolCommit, SpooledBatch
 from geartrain.records.event_time import START_OF_TIME
@@ -47,8 +46,6 @@ from geartrain_edge.uplink.uplink import Effects
 
 _LOG = logging.getLogger("geartrain.agent")
 
-_LAYOUT = ("_agent", b"layout")
-"""Where a spool of 0.2.0 has its steps and channels instead."""
 CROSS_S = 5.0
 """So long does a crossing wait for the first records behind it. They show whether new code works before the
 spool holds what is not for the code before.
@@ -78,36 +75,32 @@ async def greet(
         return
     if histories:
         await effects.store.commit(SpoolCommit(state=histories))
-    if REVISION in state:
-        begun = Revision.from_json(state[REVISION])
-        if session.claim.says == ASKS or (
-            session.claim.says == HAS and not is_answered(session.claim, begun, revision, plan, mended)
-        ):
-            await give_back(session, effects)
-        session.runs = runs(begun, settings.base_cut, session.numbers.revision)
-        held, ours = begun.on("edge"), revision.on("edge")
-        found, on = differences(held, ours), way_on(held, ours)
-        is_next_revision = is_next(begun, revision, session.numbers, settings)
-        if not is_next_revision and found and is_mended(held, ours, mended):
-            _LOG.warning("device %s: goes on with changed files (%s)", device, in_short(found))
-            await effects.store.commit(SpoolCommit(state={REVISION: written}))
-            return
-        if is_next_revision or (found and is_other_cut(begun, revision, mended)):
-            session.change = _prepare(session, plan, settings, begun, revision)
-            if session.numbers.is_known:
-                await _go_over(session, effects, session.change)
-            return
-    else:
-        on = ""
-        found = _differences_of_layouts(msgspec.json.decode(state.get(_LAYOUT, b"null")), plan)
+    begun = Revision.from_json(state[REVISION])
+    if session.claim.says == ASKS or (
+        session.claim.says == HAS and not is_answered(session.claim, begun, revision, plan, mended)
+    ):
+        await give_back(session, effects)
+    session.runs = runs(begun, settings.base_cut, session.numbers.revision)
+    held, ours = begun.on("edge"), revision.on("edge")
+    found, on = differences(held, ours), way_on(held, ours)
+    is_next_revision = is_next(begun, revision, session.numbers, settings)
+    if not is_next_revision and found and is_mended(held, ours, mended):
+        _LOG.warning("device %s: goes on with changed files (%s)", device, in_short(found))
+        await effects.store.commit(SpoolCommit(state={REVISION: written}))
+        return
+    if is_next_revision or (found and is_other_cut(begun, revision, mended)):
+        session.change = _prepare(session, plan, settings, begun, revision)
+        if session.numbers.is_known:
+            await _go_over(session, effects, session.change)
+        return
     if found:
         raise ChangedFlowError(
             f"the spool of device {device} was begun with another revision of flow {plan.graph.name} "
             f"({in_short(found)}): run that one until all is acked, or begin anew with a new instance or a "
             f"new state folder{on}"
         )
-    if REVISION not in state or session.goes_further:  # what the device runs and sends stays the same
-        await effects.store.commit(SpoolCommit(state={REVISION: written, _LAYOUT: None}))
+    if session.goes_further:  # what the device runs and sends stays the same
+        await effects.store.commit(SpoolCommit(state={REVISION: written}))
 
 
 def _prepare(session: Session, plan: Plan, settings: AgentSettings, held: Revision, ours: Revision) -> Change:
@@ -272,23 +265,3 @@ async def renew(session: Session, effects: Effects, settings: AgentSettings, why
         for channel, count in rewriter.damaged.items():
             session.uplink_counters.add(f"rows_damaged.{channel}", count)
     _LOG.warning("device %s: goes on in the new epoch %s", who.device, who.epoch.hex())
-
-
-def _differences_of_layouts(kept: object, plan: Plan) -> list[str]:
-    """What differs from the steps and channels that a spool of 0.2.0 notes. Those of the system are ours."""
-    if not isinstance(kept, dict):
-        return ["it does not say which"]
-    channels = {channel.id: channel.schema.schema_id for channel in plan.channels}
-    layout: dict[str, object] = {
-        "steps": list(plan.edge),
-        "channels": {channel: schema for channel, schema in channels.items() if not is_of_system(channel)},
-    }
-    if isinstance(former := kept.get("channels"), dict):
-        kept = {**kept, "channels": {one: former[one] for one in former if not is_of_system(str(one))}}
-    if plan.down:
-        layout["down"] = {channel.id: channel.schema.schema_id for channel in plan.down}
-    return [
-        f"its {name} were {kept.get(name)} and are now {layout[name]}"
-        for name in layout
-        if kept.get(name) != layout[name]
-    ]

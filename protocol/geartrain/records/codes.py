@@ -40,7 +40,6 @@ class Code(StrEnum):
     NOT_DELIVERED = "not_delivered"
     STORE_REFUSED = "store_refused"
     NOT_STORABLE = "not_storable"
-    UNKNOWN = "unknown"
 
 
 class Refusal(NamedTuple):

@@ -5,20 +5,10 @@ Both go the way of all records: through the spool, over the wire, into the log a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
 
 from geartrain.records.batch import Batch, DeadLetter
-from geartrain.records.codes import Code
 from geartrain.records.record import Record
-
-
-class _LetterWithoutCode(Record):
-    """A letter as release 0.2 wrote it."""
-
-    step: str
-    reason: str
-    raw: bytes
 
 
 class Letter(Record):
@@ -32,9 +22,6 @@ class Letter(Record):
     code: str
     reason: str
     raw: bytes
-    upgrade: ClassVar[Mapping[Any, Callable[[Any], Any]]] = {
-        _LetterWithoutCode: lambda old: Letter(old.step, str(Code.UNKNOWN), old.reason, old.raw)
-    }
 
 
 RAW_BYTES_MAX = 65_536

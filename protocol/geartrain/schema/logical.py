@@ -246,7 +246,7 @@ def _is_open(kind: Any, depth: int = 0) -> bool:
         return True
     parts: list[Any] = list(typing.get_args(kind))
     if not parts and isinstance(kind, type) and _has_fields(kind):
-        parts = list(typing.get_type_hints(kind).values())
+        parts = list(_fields_of(kind).values())
     return any(_is_open(part, depth + 1) for part in parts)
 
 
@@ -268,7 +268,7 @@ def type_text(kind: Any, depth: int = 0) -> str:
     if not arguments and isinstance(kind, type):
         if depth > _DEPTH_MAX or not _has_fields(kind):
             return kind.__name__
-        parts = typing.get_type_hints(kind).items()
+        parts = _fields_of(kind).items()
         return "{" + ",".join(f"{name}:{type_text(part, depth + 1)}" for name, part in parts) + "}"
     origin = typing.get_origin(kind)
     inner = ["..." if part is Ellipsis else type_text(part, depth + 1) for part in arguments]
@@ -280,3 +280,9 @@ def type_text(kind: Any, depth: int = 0) -> str:
 
 def _has_fields(kind: type) -> bool:
     return issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")
+
+
+def _fields_of(kind: type) -> dict[str, Any]:
+    """The types of the fields of a record, without what its class has."""
+    hints = typing.get_type_hints(kind).items()
+    return {name: part for name, part in hints if typing.ClassVar not in (part, typing.get_origin(part))}

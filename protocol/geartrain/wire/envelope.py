@@ -35,15 +35,14 @@ class Header(msgspec.Struct, frozen=True):
 
     count: rows; first_number: the number of the first row where numbers run without a gap, else 0;
     watermarks: of ALL channels of the flow after this batch, microseconds; source_watermarks: of all sources
-    that the device has, by step id, empty in what agents before 0.3 wrote; positions: how far each
-    (source step, split) was read when it was made; flags: 1 = body is deflated (zlib). seq: 0 in what is
-    unsequenced, a HELLO or the SCHEMA that answers a NACK. first_seq, digest_after: of a GAP, the first seq
-    it stands for (`seq` is the last) and the running digest after `seq`. dropped: by channel, rows that the
-    device dropped before they had a seq, since the sequenced batch before this one. ordinal: of a HELLO, the
-    epoch's number among those of its device, as the sender knows it, 0 where it does not say. crossing: how
-    often the device had gone over to another cut or revision: with a CROSSING itself, of a HELLO before the
-    first batch of its epoch; 0: never, or it does not know yet. fresh: of a HELLO, the spool is new and knows
-    of no crossing.
+    that the device has, by step id; positions: how far each (source step, split) was read when it was made;
+    flags: 1 = body is deflated (zlib). seq: 0 in what is unsequenced, a HELLO or the SCHEMA that answers a
+    NACK. first_seq, digest_after: of a GAP, the first seq it stands for (`seq` is the last) and the running
+    digest after `seq`. dropped: by channel, rows that the device dropped before they had a seq, since the
+    sequenced batch before this one. ordinal: of a HELLO, the epoch's number among those of its device, as the
+    sender knows it, 0 where it does not say. crossing: how often the device had gone over to another cut or
+    revision: with a CROSSING itself, of a HELLO before the first batch of its epoch; 0: never, or it does not
+    know yet. fresh: of a HELLO, the spool is new and knows of no crossing.
     """
 
     kind: BatchKind

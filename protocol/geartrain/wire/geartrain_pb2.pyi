@@ -134,9 +134,7 @@ class Header(_message.Message):
     @_builtins.property
     def dropped(self) -> _containers.RepeatedCompositeFieldContainer[Global___Dropped]: ...
     @_builtins.property
-    def source_watermarks(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceWatermark]:
-        """none: before 0.3 an agent said only those of channels"""
-
+    def source_watermarks(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceWatermark]: ...
     def __init__(
         self,
         *,
@@ -283,7 +281,7 @@ class Control(_message.Message):
     OFFER_FIELD_NUMBER: _builtins.int
     CHECKSUM_FIELD_NUMBER: _builtins.int
     checksum: _builtins.int
-    """The crc32 of all bytes before this field, which is the last one; absent in what older programs wrote."""
+    """The crc32 of all bytes before this field, which is the last one."""
     @_builtins.property
     def ack(self) -> Global___Ack: ...
     @_builtins.property
