@@ -37,7 +37,7 @@ class FileReplay(Source[T]):
         as_recorded: replay the rows in the order of the file, not of their times.
         out_of_orderness_ms: how far the time of a row may then lie below the highest before it and not be
             late.
-        since_1970: promises that no row is of an earlier time, so that Spark's own windows may be used
+        since_1970: promises that no row is of an earlier time. One that is becomes a dead letter.
             (docs/time.md). One that is becomes a dead letter.
     """
 

@@ -485,7 +485,7 @@ def test_tables_in_a_folder_elsewhere_are_named(
 
 def test_without_a_moment_between_micro_batches_there_is_no_backup(tmp_path: Path, state: Path) -> None:
     (state / "spark/groups/shared/spark/state/0/0/3.changelog").unlink()
-    with pytest.raises(BackupError, match=r"a checkpoint cannot be backed up: .*3.changelog: it is missing"):
+    with pytest.raises(BackupError, match=r"3.changelog: it is missing: start the platform"):
         back_up(state, tmp_path / "copy", now_us)
     began = time.monotonic()
     micro = Micro(state)

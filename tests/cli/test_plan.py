@@ -437,3 +437,10 @@ def test_a_plan_asks_what_stores_hold(
         ConfigError, match=r"sink 'topic' has no brokers: set brokers .*--set topic\.brokers=…"
     ):
         body_of(flow, SubmitWishes())
+
+
+def test_a_plan_says_what_runs_each_step_in_spark(capsys: Capture) -> None:
+    steps = {one["id"]: one for one in planned([STOCKS, "--cut", "cloud"], capsys)["steps"]}
+    assert (steps["quotes"]["stage"], steps["quotes"]["engine"]) == (None, None)
+    assert (steps["drawdown"]["stage"], steps["drawdown"]["engine"]) == (1, "embedded")
+    assert "stage 1, embedded" in gear(["plan", STOCKS, "--cut", "cloud"], capsys)[1]

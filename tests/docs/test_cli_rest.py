@@ -11,7 +11,6 @@ from tests.docs.test_cli_page import commands
 
 HERE = "asks no platform: it works on what is on this machine"
 STARTS = "starts, ends or makes anew a platform of this machine, for which none may run, or none does yet"
-DRIVER = "is for a driver that runs by itself, whose flow no platform hosts"
 
 COMMANDS: dict[str, str | tuple[str, ...]] = {
     "new": HERE,
@@ -26,7 +25,6 @@ COMMANDS: dict[str, str | tuple[str, ...]] = {
     "down": STARTS,
     "bench": STARTS,
     "restore": STARTS,
-    "deadletters resume": DRIVER,
     "submit": ("POST /apps", "GET /apps/{name}", "PUT /bundles/{name}", "POST /trust/targets"),
     "list": ("GET /apps",),
     "info": ("GET /apps/{name}",),

@@ -7,13 +7,19 @@ its steps.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from geartrain.records.event_time import END_OF_TIME
+from geartrain_cloud.hosting.offsets import generation_name, position_name
+from geartrain_cloud.hosting.places import SHARED, HostPlaces
+from geartrain_cloud.log.queries import registered
 from geartrain_cloud.spark.breaker import LETTERS_MIN
+from geartrain_cloud.spark.checkpoint import Checkpoint
+from geartrain_cloud.spark.whole import numbers
 from tests.hosting.hosted_run import INSTANCE, HostedRun
 from tests.spark.flows import Reading, expected_sums, sensors, sums_flow
 
@@ -45,11 +51,38 @@ def test_rows_of_a_slot_run_in_the_order_of_the_log_however_spark_deals_them(
         run = sums_run(spark, tmp_path, rows_max=100_000)
         records = sensors(2, 40_000)
         run.log.append("readings", records, rows_per_entry=5_000, clock=END_OF_TIME)
-        run.run()
+        with run.hosting() as hosting:
+            hosting.until(lambda: is_kept_for(run) and run.host_folder.is_through(INSTANCE))
     finally:
         spark.conf.set(ROWS_IN_ARROW, before)
     run.log.close()
     assert_exact(run, records)
+    assert_files(run)
+
+
+def checkpoint_of(run: HostedRun) -> Checkpoint:
+    return Checkpoint("group all", HostPlaces(run.host_folder.state).group(SHARED).folder)
+
+
+def is_kept_for(run: HostedRun) -> bool:
+    """The log is kept for all that Spark has not committed."""
+    done, checkpoint = registered(run.log.folder), checkpoint_of(run)
+    commits = numbers(checkpoint.location / "commits")
+    positions = checkpoint.positions(commits[-1]) if commits else {}
+    generation = generation_name(INSTANCE, 1)
+    assert all(one.position <= positions.get(position_name(generation, one.key), 0) for one in done)
+    return bool(done)
+
+
+def assert_files(run: HostedRun) -> None:
+    """Spark's offsets have the form that positions are read from, and nobody else can read its files."""
+    checkpoint = checkpoint_of(run)
+    newest = numbers(checkpoint.location / "offsets")[-1]
+    lines = (checkpoint.location / "offsets" / str(newest)).read_text().splitlines()
+    assert (len(lines), lines[0]) == (3, "v1")
+    assert json.loads(lines[2]) == checkpoint.positions(newest)
+    files = [path for path in checkpoint.location.rglob("*") if path.is_file()]
+    assert [path for path in files if path.stat().st_mode & 0o077] == []
 
 
 @pytest.mark.proof

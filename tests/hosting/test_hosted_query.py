@@ -14,7 +14,7 @@ from geartrain.planning.mixed import make_mixed_plan
 from geartrain.planning.splitting import PARTIAL, with_partials
 from geartrain_cloud.spark.compile import hosted_query
 from tests.reference.comparison import check_equal, drawn_cuts, stateful
-from tests.reference.flows import Case, cases, drawn, native_cases, split_cases
+from tests.reference.flows import Case, cases, drawn, split_cases, whole_cases
 from tests.reference.interpreter import interpret
 from tests.reference.moving_flows import moving_cases
 from tests.spark.case_log import answer_of, log_of
@@ -26,7 +26,7 @@ FLOWS = 60
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.one_of(cases(), cases(), split_cases(), native_cases()))
+@given(st.one_of(cases(), cases(), split_cases(), whole_cases()))
 def test_a_hosted_query_equals_the_reference_under_every_cut(case: Case) -> None:
     rng, graph = case.rng(), case.graph
     cuts = legal_cuts(graph)
@@ -39,7 +39,7 @@ def test_a_hosted_query_equals_the_reference_under_every_cut(case: Case) -> None
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.one_of(cases(), split_cases(), native_cases()))
+@given(st.one_of(cases(), split_cases(), whole_cases()))
 def test_a_hosted_query_for_devices_with_cuts_of_their_own_equals_the_reference(case: Case) -> None:
     rng, graph = case.rng(), case.graph
     cuts = [sorted(cut.edge) for cut in legal_cuts(graph)]

@@ -81,7 +81,7 @@ def own(places: HostPlaces) -> GroupPlaces:
 
 
 def checkpoint_of(own: GroupPlaces) -> Checkpoint:
-    return Checkpoint("group all", own.folder, "i", 0)
+    return Checkpoint("group all", own.folder)
 
 
 def emptied(path: Path) -> None:

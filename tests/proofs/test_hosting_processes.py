@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from geartrain_cloud.spark.lock import StateLock
 from tests.hosting.host_process import HostProcess
 from tests.hosting.hosted import Wanted
 from tests.waiting import WAIT_S
@@ -45,6 +46,7 @@ def test_it_goes_on_exactly_after_kill_9(process: HostProcess[Wanted]) -> None:
     process.until(lambda: all(wanted.is_through(f"mill{number}.1") for number in (0, 1, 3)))
     second.terminate()
     assert second.wait(WAIT_S) == 0
+    StateLock(wanted.state).release()  # Spark's JVM is gone, too
     for log in (*logs[:2], fourth):
         log.assert_tables(wanted.tables(log.instance))
     assert {path.name for path in (wanted.state / "groups").iterdir()} == {"all", "own-mill1.1"}

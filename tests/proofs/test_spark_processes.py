@@ -1,59 +1,17 @@
-"""Spark in processes of their own: one driver for each folder, its end, and a machine that has no Java."""
+"""Spark in a process of its own on a machine that has no Java."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from geartrain_cloud.spark.driver import EXIT_REFUSED
-from geartrain_cloud.spark.lock import StateLock
-from tests.spark.test_driver import DriverProcess, make_log
-from tests.spark.test_streams import readings
 from tests.waiting import WAIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
-
-
-@pytest.fixture
-def driver(tmp_path: Path) -> Iterator[DriverProcess]:
-    processes = DriverProcess(tmp_path)
-    yield processes
-    for process in processes.started:
-        process.kill()
-        process.communicate()
-
-
-def test_it_refuses_a_second_driver_and_stops_on_sigterm(driver: DriverProcess) -> None:
-    """That it goes on exactly, after a kill as well, and ends by itself, is proved by tests/demo."""
-    log = make_log(driver.folder)
-    log.append("readings", readings(0, 12_000), rows_per_entry=100)
-    first = driver.start()
-    driver.wait(lambda: driver.status().get("state") in ("starting", "running"))
-    refused = driver.start()
-    said = refused.communicate(timeout=WAIT_S)[1]
-    driver.started.remove(refused)
-    assert refused.returncode == EXIT_REFUSED
-    assert len(said.splitlines()) == 1
-    assert f"another driver (process {first.pid}) runs on" in said
-    driver.wait(lambda: driver.batches() >= 1)
-    status = driver.status()
-    assert (status["state"], status["pid"], status["finished"]) == ("running", first.pid, False)
-    assert 0 < status["records"]["kept"] < 12_000
-
-    first.terminate()
-    said = first.communicate(timeout=WAIT_S)[1]
-    assert first.returncode == 0, said
-    assert "Traceback" not in said
-    assert len(said.splitlines()) == 2  # starting Spark, and that it has started
-    assert driver.status()["state"] == "stopped"
-    again = StateLock(driver.folder / "state")  # Spark's JVM is gone, too
-    again.release()
-    log.close()
 
 
 COUNT_ON_SPARK = """

@@ -167,9 +167,9 @@ def split_cases(draw: st.DrawFn) -> Case:
 
 
 @st.composite
-def native_cases(draw: st.DrawFn) -> Case:
+def whole_cases(draw: st.DrawFn) -> Case:
     """A flow of sources without times before 1970 (or with some, which are dead letters), with 1 or 2 windows
-    that may be a plan of Spark's own and up to 2 other steps.
+    of whole numbers and up to 2 other steps.
     """
     known = Known(Flow("random"))
     sources = [_source(draw, known, number, since_1970=True) for number in range(draw(_counts[2]))]

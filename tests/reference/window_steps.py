@@ -52,9 +52,7 @@ def draw_split(draw: st.DrawFn, known: Known) -> None:
 
 
 def draw_whole(draw: st.DrawFn, known: Known) -> None:
-    """An aggregate of whole numbers and texts by a field, rather below a source than not: what Spark's own
-    plans may be.
-    """
+    """An aggregate of whole numbers and texts by a field, rather below a source than not."""
     whole = [m for m in known.streams if m.kind is records.Reading and m.timely]
     above = next(m for m in reversed(whole) if m.source or draw(RARELY))
     key = draw(st.sampled_from(["key", "key", "n"]))

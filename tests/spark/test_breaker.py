@@ -1,4 +1,4 @@
-"""The breaker: one bad record stops nothing, one in a hundred stops the query until somebody says go on."""
+"""The breaker: one bad record stops nothing, one in a hundred stops the flow until somebody says go on."""
 
 from __future__ import annotations
 
@@ -6,48 +6,45 @@ from pathlib import Path
 
 import pytest
 
-from geartrain_cloud.spark.breaker import LETTERS_MIN, MICRO_BATCHES, Breaker, resume
+from geartrain_cloud.spark.breaker import LETTERS_MIN, MICRO_BATCHES, Breaker
 from geartrain_cloud.spark.errors import BreakerError
 
 
 def folder(place: Path) -> Path:
-    made = place / "keyed"
+    made = place / "stone.1"
     made.mkdir()
     return made
 
 
-def test_few_letters_never_stop_a_query(tmp_path: Path) -> None:
-    breaker = Breaker("keyed", folder(tmp_path))
+def test_few_letters_never_stop_a_flow(tmp_path: Path) -> None:
+    breaker = Breaker("stone.1", folder(tmp_path))
     breaker.count(10, LETTERS_MIN - 1)
-    assert resume(tmp_path) == []
+    assert list(tmp_path.glob("*/*")) == []
 
 
 def test_a_hundredth_may_be_refused_and_no_more(tmp_path: Path) -> None:
-    breaker = Breaker("keyed", folder(tmp_path))
+    breaker = Breaker("stone.1", folder(tmp_path))
     breaker.count(100_000, 1_000)
     with pytest.raises(
-        BreakerError, match=r"'keyed' stopped: 1,001 dead letters of 100,000 records.*newest: why"
+        BreakerError, match=r"flow stone.1 stopped: 1,001 dead letters of 100,000 records.*newest: why"
     ):
         breaker.count(0, 1, "why")
 
 
-def test_a_stopped_query_stays_stopped_until_it_is_told_to_go_on(tmp_path: Path) -> None:
+def test_a_stopped_flow_stays_stopped(tmp_path: Path) -> None:
     place = folder(tmp_path)
     with pytest.raises(BreakerError) as first:
-        Breaker("keyed", place).count(500, 400, "why")
+        Breaker("stone.1", place).count(500, 400, "why")
     with pytest.raises(BreakerError) as again:
-        Breaker("keyed", place)
+        Breaker("stone.1", place)
     assert str(again.value) == str(first.value)
     (place / "tripped.json").write_text("{")
-    with pytest.raises(BreakerError, match="gear deadletters resume"):
-        Breaker("keyed", place)
-    assert resume(tmp_path) == ["keyed"]
-    Breaker("keyed", place).count(500, 200)
-    assert resume(tmp_path) == []
+    with pytest.raises(BreakerError, match="let it go on with `gear resume stone`"):
+        Breaker("stone.1", place)
 
 
 def test_letters_of_long_ago_count_no_more(tmp_path: Path) -> None:
-    breaker = Breaker("keyed", folder(tmp_path))
+    breaker = Breaker("stone.1", folder(tmp_path))
     for _ in range(5 * MICRO_BATCHES):
         breaker.count(100, LETTERS_MIN // MICRO_BATCHES - 1)
     with pytest.raises(BreakerError, match=f"{LETTERS_MIN} dead letters"):
@@ -55,5 +52,5 @@ def test_letters_of_long_ago_count_no_more(tmp_path: Path) -> None:
 
 
 def test_it_can_be_told_to_let_all_pass(tmp_path: Path) -> None:
-    Breaker("keyed", folder(tmp_path), percent=100.0).count(1, 10**6)
-    assert resume(tmp_path) == []
+    Breaker("stone.1", folder(tmp_path), percent=100.0).count(1, 10**6)
+    assert list(tmp_path.glob("*/*")) == []

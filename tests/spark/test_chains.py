@@ -16,11 +16,10 @@ from geartrain.records.letters import Letter
 from geartrain.records.record import Record
 from geartrain.schema import derive
 from geartrain_cloud.log.segment import SCHEMA_KEY
-from geartrain_cloud.spark.chains import routed_rows
 from geartrain_cloud.spark.clocks import encode_clocks
 from geartrain_cloud.spark.compile import Query, hosted_query
 from geartrain_cloud.spark.embedded import CALLS_MAX, EmbeddedFragment
-from geartrain_simulation.fleet.stage_run import LABELS, LogRow, StageRun, StateMap, source_rows
+from geartrain_simulation.fleet.stage_run import LABELS, LogRow, StageRun, StateMap
 from tests.spark.flows import Reading, expected_sums, sums_flow
 from tests.spark.stage_run import log_table, records_of
 
@@ -129,11 +128,9 @@ def test_rows_of_another_flow_are_refused(query: Query) -> None:
 
 
 def test_a_position_or_a_clock_that_goes_back_is_loud(query: Query) -> None:
-    batches = routed_rows(query, LABELS)(
-        source_rows([("readings", 7, log_table(readings(300), Reading))], {"readings": 5})
-    )
-    routed = [row for batch in batches for row in batch.to_pylist() if row["stage"]]
-    rows = [Row(**row) for row in routed if row["shard"] == LABELS[0]]
+    run = StageRun(query, random.Random(1))
+    routed = run.routed([("readings", 7, log_table(readings(300), Reading))], {"readings": 5})
+    rows = [row for row in routed if row.stage and row.shard == LABELS[0]]
     fragment = EmbeddedFragment(query, 1, LABELS)
     with pytest.raises(LedgerError, match="position 7 of 0 came after 0"):
         list(fragment.run(StateMap(), iter([*rows, *rows])))
@@ -151,11 +148,9 @@ def test_a_position_or_a_clock_that_goes_back_is_loud(query: Query) -> None:
 
 
 def test_a_large_micro_batch_gets_no_longer_to_hang_in(query: Query) -> None:
-    batches = routed_rows(query, LABELS)(
-        source_rows([("readings", 7, log_table(readings(100_000), Reading))], {"readings": 5})
-    )
-    routed = [row for batch in batches for row in batch.to_pylist() if row["stage"]]
-    rows = [Row(**row) for row in routed if row["shard"] == LABELS[0]]
+    run = StageRun(query, random.Random(1))
+    routed = run.routed([("readings", 7, log_table(readings(100_000), Reading))], {"readings": 5})
+    rows = [row for row in routed if row.stage and row.shard == LABELS[0]]
     allowed = list[int]()
     list(EmbeddedFragment(query, 1, LABELS, on_work=allowed.append).run(StateMap(), iter(rows)))
     fed, moved = sum(allowed[:-1]), allowed[-1]

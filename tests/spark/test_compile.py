@@ -9,35 +9,25 @@ from geartrain import Flow, Table
 from geartrain.errors import PlacementError
 from geartrain.graph.graph import Graph, Input, Step
 from geartrain.graph.operator import Keyed, Services, Transform
-from geartrain.operators.filter import Filter
 from geartrain.operators.join import WindowJoin
 from geartrain.operators.log import Log
 from geartrain.operators.merge import Merge
 from geartrain.operators.order import Order
 from geartrain.operators.sink import SinkOperator
 from geartrain.planning import Channel, Cut, Plan, legal_cuts, make_plan
-from geartrain.planning.native_table import engine
 from geartrain.testing import TestingSource
-from geartrain_cloud.spark.compile import Query, compile_queries, hosted_query
+from geartrain_cloud.spark.compile import Query, hosted_query
 from tests.spark.flows import Adding, Reading, Sum, sums_flow
 
 
-def test_cloud_cut_has_two_queries() -> None:
-    stateless, keyed = compile_queries(make_plan(sums_flow().graph(), "cloud"))
-    assert (stateless.name, keyed.name) == ("stateless", "keyed")
-    assert set(stateless.channels) == {"readings", "_dead_letters", "_late"}
-    assert stateless.sinks == ("kept", "_dead_letters", "_late")
-    assert stateless.prefix == {"positive", "kept"}
-    assert not stateless.keyed
-    assert set(keyed.channels) == {"readings"}
-    assert keyed.prefix == {"positive", "by_sensor"}
-    assert keyed.keyed == {"adding", "each", "last"}
-    assert keyed.sinks == ("each", "last", "_dead_letters", "_late")
-    assert [(b.stream, b.entry, b.dealing) for b in keyed.stages[1].inputs] == [
+def test_a_cloud_cut_has_a_stage_behind_its_key() -> None:
+    query = hosted_query(make_plan(sums_flow().graph(), "cloud"))
+    assert set(query.channels) == {"readings", "_dead_letters", "_late"}
+    assert query.prefix == {"positive", "kept", "by_sensor"}
+    assert query.keyed == {"adding", "each", "last"}
+    assert [(b.stream, b.entry, b.dealing) for b in query.stages[1].inputs] == [
         ("by_sensor", "by_sensor", "key")
     ]
-    assert stateless.owned == {"kept", "_dead_letters", "_late"}
-    assert keyed.owned == {"readings", "positive", "by_sensor", "adding", "each", "last"}
 
 
 def test_edge_cut_needs_no_state_in_the_cloud() -> None:
@@ -163,24 +153,6 @@ def test_state_without_a_key_is_refused() -> None:
         hosted_query(hand_made(late))
 
 
-def test_a_step_that_must_not_run_twice_takes_the_sinks_below_it_along() -> None:
-    plan = make_plan(sums_flow().graph(), "cloud")
-    steps = [
-        replace(s, operator=Dice(s.operator.predicate)) if isinstance(s.operator, Filter) else s
-        for s in plan.graph.steps
-    ]
-    stateless, keyed = compile_queries(replace(plan, graph=Graph("sums", tuple(steps))))
-    assert stateless.sinks == ("_dead_letters", "_late")
-    assert keyed.sinks == ("kept", "each", "last", "_dead_letters", "_late")
-    assert keyed.prefix == {"positive", "by_sensor", "kept"}
-
-
-class Dice(Filter, frozen=True):
-    """Not replayable."""
-
-    replayable = False
-
-
 def test_two_keys_over_one_stream_share_a_stage() -> None:
     flow = Flow("two")
     readings = flow.source("readings", TestingSource[Reading](), out=Reading, partitioned_by="sensor")
@@ -191,8 +163,3 @@ def test_two_keys_over_one_stream_share_a_stage() -> None:
     assert set(query.channels) == {"readings", "_dead_letters", "_late"}
     assert deals_of(query) == {("by_one", 1, "key"), ("by_two", 1, "key")}
     assert len(query.stages) == 2
-
-
-def test_every_kind_of_step_has_its_engine() -> None:
-    plan = make_plan(sums_flow().graph(), "cloud")
-    assert [engine(plan, plan.graph[s]) for s in ("positive", "adding")] == ["chain", "embedded"]

@@ -1,4 +1,4 @@
-"""Python workers killed with SIGKILL in mid micro-batch: the query goes on, and each row is there once."""
+"""Python workers killed with SIGKILL in mid micro-batch: the host goes on, and each row is there once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from geartrain_cloud.spark.compile import KEYED
-from tests.spark.cloud import Cloud
-from tests.spark.faults.flows import HeldLog, assert_tables, held_flow
 from tests.spark.faults.processes import below, command_of
-from tests.spark.faults.workers import beside, workers_killed
+from tests.spark.faults.workers import HeldRun, beside, micro_batches, workers_killed
 
 SPEAKER, STARTER = "streaming_source_runner", "spark.worker_daemon pyspark.worker"
 """The process of Spark's that says where a micro-batch ends, and the one that starts the stages' workers."""
@@ -27,16 +24,15 @@ def test_a_killed_worker_does_not_stop_the_query(spark: SparkSession, tmp_path: 
 
 
 def test_a_killed_speaker_is_started_again_with_its_query(spark: SparkSession, tmp_path: Path) -> None:
-    cloud = Cloud(spark, tmp_path, rows_max=45, flow=held_flow())
-    log = HeldLog(cloud.writer)
-    log.append(240)
-    log.end()
+    held = HeldRun(spark, tmp_path, rows_max=45)
+    held.log.append(240)
+    held.log.end()
     killed: list[int] = []
 
     def kill(until: threading.Event) -> None:
         wanted = [SPEAKER, STARTER]
         while wanted and not until.is_set():
-            if cloud.progress(KEYED) > len(killed):
+            if micro_batches(held.tables) > len(killed):
                 found = [pid for pid in below(os.getpid()) if wanted[0] in command_of(pid)]
                 for pid in found:
                     os.kill(pid, signal.SIGKILL)
@@ -46,7 +42,7 @@ def test_a_killed_speaker_is_started_again_with_its_query(spark: SparkSession, t
             time.sleep(0.02)
 
     with beside(kill):
-        ran = cloud.run([KEYED])[KEYED]
+        restarts = held.run()
     assert len(killed) == 2
-    assert ran.restarts >= 1
-    assert_tables(cloud.tables_file, log.records)
+    assert restarts >= 1
+    held.assert_exact()

@@ -13,7 +13,7 @@ from geartrain.planning import make_plan
 from geartrain.planning.mixed import make_mixed_plan
 from tests.hosting.hosted_run import HostedRun
 from tests.reference.comparison import check_equal
-from tests.reference.flows import Case, cases, drawn, native_cases, split_cases
+from tests.reference.flows import Case, cases, drawn, split_cases, whole_cases
 from tests.spark.case_log import log_of
 from tests.spark.many_flows import kinds, many
 
@@ -24,7 +24,7 @@ BATCHES = 3
 
 def chosen(number: int, *, examples: int, start: int) -> list[Case]:
     """`number` of `examples` random flows: first those that bring most kinds of operators not seen twice."""
-    found = drawn(st.one_of(cases(), cases(), split_cases(), native_cases()), start, examples)
+    found = drawn(st.one_of(cases(), cases(), split_cases(), whole_cases()), start, examples)
     waiting = [(case, kinds(case)) for case in found]
     taken: list[Case] = []
     seen: dict[str, int] = {}

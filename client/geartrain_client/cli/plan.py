@@ -25,7 +25,6 @@ from geartrain.operators.sink import check_sinks
 from geartrain.operators.source import SourceOperator, check_sources, is_in_cloud
 from geartrain.planning import Channel, Plan, legal_cuts, make_plan
 from geartrain.planning.cuts import Cut, Reason, TooManyCutsError
-from geartrain.planning.native_table import engine
 from geartrain.planning.shuffles import stage_numbers
 from geartrain.planning.splitting import with_partials
 from geartrain.schema import Schema, derive
@@ -185,7 +184,7 @@ def _step(plan: Plan, step: Step, stage: int | None, why: Reason, costs: Costs |
         "fields": [] if schema is None else _fields(schema),
         "tier": "edge" if on_edge and not is_in_cloud(step) else "cloud",
         "stage": None if on_edge else stage,
-        "engine": None if on_edge else engine(plan, step),
+        "engine": None if on_edge else "embedded" if operator.stateful else "chain",
         "rule": why.rule.value,
         "reason": told(why),
     }

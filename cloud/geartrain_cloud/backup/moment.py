@@ -31,10 +31,12 @@ from geartrain.adapters.sqlite import open_to_read, translated
 from geartrain_cloud.backup.contents import SPARK, Contents
 from geartrain_cloud.backup.errors import BackupError
 from geartrain_cloud.control_store.purges import device_of_purge
+from geartrain_cloud.hosting.group_file import has_stages
+from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.log.tables import LAYOUT, LEDGER_FILE
 from geartrain_cloud.platform.held_files import FROZEN, held_files
 from geartrain_cloud.spark.checkpoint import Checkpoint
-from geartrain_cloud.spark.errors import RefusedError
+from geartrain_cloud.spark.errors import TornError
 from geartrain_cloud.spark.whole import check_whole, numbers
 
 WITHIN_S = 300.0
@@ -224,16 +226,17 @@ class _Taking:
         """Raise `_MovedError` where Spark has removed a file of a checkpoint before it was held."""
         for group in committed:
             folder = self._folder / "spark" / "groups" / group
-            held = Checkpoint(f"group {group}", folder, "", 0)
+            keeps_state = has_stages(HostPlaces(self._contents.places.spark).group(group))
             try:
-                check_whole(held, keeps_state=True)
-            except RefusedError as error:
-                with suppress(RefusedError):
-                    check_whole(
-                        Checkpoint(f"group {group}", self._spark(group).parent, "", 0), keeps_state=True
-                    )
+                check_whole(Checkpoint(f"group {group}", folder), keeps_state=keeps_state)
+            except TornError as error:
+                with suppress(TornError):
+                    here = Checkpoint(f"group {group}", self._spark(group).parent)
+                    check_whole(here, keeps_state=keeps_state)
                     raise _MovedError(str(error)) from None
-                raise BackupError(f"a checkpoint cannot be backed up: {error}") from None
+                raise BackupError(
+                    f"a checkpoint cannot be backed up: {error}: start the platform again, which mends it"
+                ) from None
 
 
 def _of_checkpoint(spark: Path, group: _Planned) -> Iterator[Path]:

@@ -1,7 +1,7 @@
 """`gear log erase`: what a device sent goes out of the log: of a stopped one here, of any by REST.
 
 Says what went, what still holds it, and what to do about that. Guarantees: without `--yes` nothing is
-changed. While a Spark host, a driver or a backup runs on the folder nothing is, either.
+changed. While a Spark host or a backup runs on the folder nothing is, either.
 """
 
 from __future__ import annotations

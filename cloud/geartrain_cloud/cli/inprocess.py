@@ -205,7 +205,7 @@ def check_letters(graph: Graph, result: RunResult, percent: float = LETTERS_PERC
 
     This is one in which a source that ends by itself held no record, or all records of a source became dead
     letters. So is one in which a table is empty, since all results of its step became dead letters. So is one
-    with more dead letters in all than the driver of Spark would allow.
+    with more dead letters in all than the host of Spark would allow.
     """
     live = live_sources(graph)
     for source, count in result.records_of.items():

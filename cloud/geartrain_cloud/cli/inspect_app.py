@@ -17,14 +17,9 @@ State = Annotated[
     Path | None,
     typer.Option("--state", metavar="DIR", help="Look into this folder of a run, a platform or a log."),
 ]
-Stopped = Annotated[
-    Path,
-    typer.Option("--state", metavar="DIR", help="The folder of a run, or of a log. Default this folder."),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 Number = Annotated[int, typer.Argument(metavar="NUMBER", help="The batch's number in the quarantine.")]
 LetterId = Annotated[str, typer.Argument(metavar="ID", help="The dead letter's id, as ls shows it.")]
-HERE = Path()
 
 log_app = typer.Typer(help="Look into the log, and check it.", no_args_is_help=True, rich_markup_mode=None)
 quarantine_app = typer.Typer(
@@ -286,16 +281,3 @@ def letters_resubmit(name: LetterId, url: Url = None, state: State = None, json:
     from geartrain_cloud.cli.refused import put_back_letter
 
     put_back_letter(inspected(url, state), name, as_json=json)
-
-
-@letters_app.command("resume")
-def letters_resume(state: Stopped = HERE) -> None:
-    """Let queries go on that too many dead letters have stopped; then start the driver again.
-
-    \b
-    Example:
-      gear deadletters resume --state run
-    """
-    from geartrain_cloud.cli.refused import resume_queries
-
-    resume_queries(state)

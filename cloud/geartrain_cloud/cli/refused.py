@@ -6,14 +6,11 @@ shown with its control characters escaped. What cannot be resubmitted exactly is
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from geartrain.printable import printable
 from geartrain_client.terminal.screen import print_json, results, table_of
 from geartrain_cloud.cli.inspected import Inspected
-from geartrain_cloud.errors import StateError
-from geartrain_cloud.spark.breaker import resume
 
 
 def list_quarantine(at: Inspected, *, as_json: bool) -> None:
@@ -78,16 +75,3 @@ def _print_done(done: dict[str, Any], *, as_json: bool) -> None:
         below = f"; {done['overtaken']} of them lie below its clock and are marked as overtaken"
     place = f"position {done['position']} of {done['flow']}/{done['channel']}"
     results().print(printable(f"{done['rows']} rows are at {place}{below}"))
-
-
-def resume_queries(state: Path) -> None:
-    """Let the queries of a run go on that too many dead letters have stopped; raises `GeartrainError`."""
-    folders = [folder / "checkpoints" for folder in (state, state / "driver")]
-    if not any(folder.is_dir() for folder in folders):
-        raise StateError(
-            f"there are no checkpoints in {state}: give --state the folder of a run, or the folder that the "
-            "driver's configuration calls state"
-        )
-    found = [name for folder in folders for name in resume(folder)]
-    said = f"may go on: {', '.join(found)}; start the driver again" if found else "no query was stopped so"
-    results().print(said)

@@ -1,4 +1,4 @@
-"""Which device gets each row that goes down: said where a flow's own code runs, which the driver has not.
+"""Which device gets each row that goes down: said where a flow's own code runs, which the host has not.
 
 Between the last step of a flow in Spark's workers and its outbox. Guarantees: the device is the one that the
 flow's `device=` names, and stands in one column more, behind those of the record.

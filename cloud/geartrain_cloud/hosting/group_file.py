@@ -69,4 +69,4 @@ def open_group(
         write_durable(path, msgspec.json.encode(found))
     except msgspec.DecodeError as error:
         raise RefusedError(f"{query}: {path} cannot be read ({error}): bring it back from a copy") from None
-    return found, Checkpoint(query, places.folder, found.identity, 0)
+    return found, Checkpoint(query, places.folder)

@@ -13,7 +13,6 @@ from geartrain.declarations.sink import Sink
 from geartrain.records.codes import Refusal
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.downlink.writer import NamedChannel, OutboxWriter, unsendable
-from geartrain_cloud.hosting.flow_log import FlowLog
 from geartrain_cloud.hosting.prepared import Prepared
 from geartrain_cloud.hosting.versions import Hosted
 from geartrain_cloud.log.reader import LogReader
@@ -22,6 +21,7 @@ from geartrain_cloud.sinks.opening import OutgoingSink, SinkPlace
 from geartrain_cloud.sinks.store import Rows, Store
 from geartrain_cloud.spark.clocks import least_clock
 from geartrain_cloud.spark.compile import HOSTED
+from geartrain_cloud.spark.flow_log import FlowLog
 
 
 class SilentOutbox:

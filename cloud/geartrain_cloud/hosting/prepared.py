@@ -60,8 +60,8 @@ class SinkSaid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         kind = type(place.sink).__name__
         if _KINDS.get(kind) is not type(place.sink):
             raise PreparationError(
-                f"sink {place.id!r} is a {kind}, which a host of flows does not write yet: end the stream "
-                "in a table, or run the flow by a driver of its own"
+                f"sink {place.id!r} is a {kind}, which a host of flows does not write: end the stream in a "
+                "sink that comes with Geartrain"
             )
         options = {one.name: getattr(place.sink, one.name) for one in fields(place.sink)}
         defaults = {name: msgspec.msgpack.encode(value) for name, value in place.defaults.items()}

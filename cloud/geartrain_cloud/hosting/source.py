@@ -4,7 +4,7 @@ make.
 Between the log and the stages. Each flow has positions, clocks and a budget of rows of its own. A flow that
 has nothing new, is held or is out gets neither rows nor ticks, and costs nothing.
 
-Guarantees: those of `LogStreamReader` for each flow. All that a micro-batch does follows from its offsets,
+Guarantees: those of `FlowLog` for each flow. All that a micro-batch does follows from its offsets,
 the version of the plan that they name, and which flows were put out since.
 """
 
@@ -25,7 +25,6 @@ from geartrain.graph.graph import CLAIMS, STATE
 from geartrain_cloud.hosting.answering import Asked, sent
 from geartrain_cloud.hosting.budgets import SIZE_MAX, Budgets
 from geartrain_cloud.hosting.dealing import Dealing
-from geartrain_cloud.hosting.flow_log import FlowLog
 from geartrain_cloud.hosting.offsets import (
     COMING,
     DRAINED,
@@ -51,8 +50,8 @@ from geartrain_cloud.ports import Entry
 from geartrain_cloud.spark.chains import Chains
 from geartrain_cloud.spark.claims import claims_lost
 from geartrain_cloud.spark.clocks import Clocks, encode_clocks
+from geartrain_cloud.spark.flow_log import SOURCE_NAME, FlowLog
 from geartrain_cloud.spark.rows import CLOCKS, Routed
-from geartrain_cloud.spark.source import SOURCE_NAME
 from geartrain_cloud.spark.tally import Tally
 
 HOST_ROWS = (

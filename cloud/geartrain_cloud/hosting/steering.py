@@ -1,4 +1,4 @@
-"""Which flows of a group do not move, or have no part in its micro-batches: what the driver says of them
+"""Which flows of a group do not move, or have no part in its micro-batches: what the host says of them
 between two versions of the plan. And up to where tables hold what a flow makes again.
 
 Between the host and the source of the group's query, which asks before each micro-batch. Guarantees: what is

@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame
 
 from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, LATE, STATE
 from geartrain_cloud.hosting.answering import read_answers
-from geartrain_cloud.hosting.flow_log import FlowLog
 from geartrain_cloud.hosting.flow_store import FlowStore, Portion
 from geartrain_cloud.hosting.offsets import ANSWER, PLAN, TALLY, count_name, positions_by_name
 from geartrain_cloud.hosting.questions import QuestionFolder, merged
@@ -28,6 +27,7 @@ from geartrain_cloud.hosting.skew import Skew
 from geartrain_cloud.hosting.versions import Version
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.spark.checkpoint import Checkpoint
+from geartrain_cloud.spark.flow_log import FlowLog
 
 _log = logging.getLogger("host")
 

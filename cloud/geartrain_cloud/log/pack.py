@@ -1,10 +1,9 @@
 """Packed rows: many records in one binary value, the form in which they travel between the parts of a query.
 
-Between the reader of the log, the fragments inside Spark and the sinks. Spark's own cost is per row, so one
-Spark row holds thousands of records: unpacked rows move four times slower. What comes from the log is Arrow
-IPC, as it is stored there. What a fragment hands out is msgpack of columns. Both its ends are Python, and
-msgpack needs half of Arrow's time to make lists of Python values. Guarantees: `unpack(pack(x))` is `x`, bit
-for bit.
+Between the first steps, the fragments inside Spark and the sinks. Spark's own cost is per row, so one Spark
+row holds thousands of records: unpacked rows move four times slower. They are msgpack of columns. Both ends
+are Python, and msgpack needs half of Arrow's time to make lists of Python values. Guarantees:
+`unpack(pack(x))` is `x`, bit for bit.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from geartrain.schema import ColumnBatch
 
@@ -55,16 +53,3 @@ def take(rows: ColumnBatch, indexes: Sequence[int]) -> ColumnBatch:
         [rows.numbers[i] for i in indexes],
         None if rows.paths is None else [rows.paths[i] for i in indexes],
     )
-
-
-def table_to_ipc(table: pa.Table) -> bytes:
-    """A table as an Arrow IPC stream."""
-    out = pa.BufferOutputStream()
-    with pa.ipc.new_stream(out, table.schema) as writer:
-        writer.write_table(table)
-    return out.getvalue().to_pybytes()
-
-
-def ipc_to_table(packed: bytes) -> pa.Table:
-    """The table that `table_to_ipc` was given."""
-    return pa.ipc.open_stream(packed).read_all()

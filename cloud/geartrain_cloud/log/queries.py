@@ -1,6 +1,6 @@
 """The queries that read the log, and how far each of them is: retention may not pass that.
 
-Between a driver, which registers and commits, and retention. Guarantees: each call is one durable
+Between a host, which registers and commits, and retention. Guarantees: each call is one durable
 transaction, and holds ingest up for that transaction at most. A position never goes back.
 """
 
@@ -19,7 +19,7 @@ _LOG = logging.getLogger("geartrain.queries")
 
 
 class Registration:
-    """One query's entry in the ledger, as its driver keeps it: a checkpoint's, since another begins anew.
+    """One query's entry in the ledger, as its host keeps it: a checkpoint's, since another begins anew.
 
     Guarantees: an entry that cannot be written in mid-run costs disk space until the next one is, never a
     row.

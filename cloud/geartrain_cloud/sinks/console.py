@@ -1,4 +1,4 @@
-"""Records on the driver's standard output, for a person who watches.
+"""Records on the standard output of the Spark host, for a person who watches.
 
 A store beside the flow's own tables. Guarantees at least once: a micro-batch that is run again after a crash
 is printed again. Text from devices is printed as JSON, with everything escaped that is not plain ASCII.

@@ -1,6 +1,6 @@
 """The reading side of a flow's tables, and the JSON that every run prints of them.
 
-It stands after the end of a record's path: pages, `gear` and tests read here, while a driver writes.
+It stands after the end of a record's path: pages, `gear` and tests read here, while a host writes.
 Guarantees: a reader sees whole micro-batches only. Equal rows give equal bytes, in whatever order they were
 written.
 """

@@ -1,17 +1,14 @@
-"""Stage 0 of a query inside Spark: the steps without state, from packed rows of the log to packed rows for
-sinks or shards.
+"""Stage 0 of a query inside Spark: the steps without state, from rows of the log to packed rows for sinks or
+shards.
 
-It stands inside the reader of the log (`reading.py`), in the reader's workers. The same fused chains run here
-as on a device.
+It stands inside the source of a hosting query, in the reader's workers. The same fused chains run here as on
+a device.
 
 Guarantees: no state is kept from row to row, so any task may be run again. Rows of one stream and position
 stay together and in order. A row of the log that cannot be read becomes a dead letter of its channel.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,96 +23,16 @@ from geartrain.records.letters import Letter, to_batch
 from geartrain.runtime.fragment import Fragment
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_cloud.log.arrow import from_table
-from geartrain_cloud.log.pack import ipc_to_table, pack, take
+from geartrain_cloud.log.pack import pack, take
 from geartrain_cloud.spark.claims import Claimed
-from geartrain_cloud.spark.clocks import Clocks, decode_clocks, least_clock, sources_of
+from geartrain_cloud.spark.clocks import Clocks, least_clock, sources_of
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.moved_state import dealt_cells
-from geartrain_cloud.spark.rows import CLOCKS, Routed, Router, decoded
+from geartrain_cloud.spark.rows import Routed, Router, decoded
 from geartrain_cloud.spark.tally import Tally
 from geartrain_cloud.spark.upgrading import Present
 
-RecordBatches = Iterator[pa.RecordBatch]
-
 OVERTAKEN_BY_CLOCK = Refusal(Code.OVERTAKEN, "overtaken: the clock had passed it when it came into the log")
-
-_FIELDS: list[pa.Field[Any]] = [
-    pa.field("shard", pa.int32()),
-    pa.field("stage", pa.int32()),
-    pa.field("stream", pa.string()),
-    pa.field("sender", pa.string()),
-    pa.field("position", pa.int64()),
-    pa.field("sequence", pa.int64()),
-    pa.field("packed", pa.binary()),
-]
-_ROUTED = pa.schema(_FIELDS)
-
-
-def stateless_rows(query: Query) -> Callable[[RecordBatches], RecordBatches]:
-    """The whole of a query of one stage: `SOURCE_SCHEMA` to `SINK_ROWS`."""
-
-    def run(batches: RecordBatches) -> RecordBatches:
-        chains = Chains(query, 1)
-        for channel, _, _, clocks, packed in _rows(batches):
-            if packed is None:
-                chains.clocks = decode_clocks(clocks)
-            elif rows := chains.run(channel, ipc_to_table(packed)):
-                yield _sink_batch(rows)
-        if rows := chains.finish():
-            yield _sink_batch(rows)
-
-    return run
-
-
-def routed_rows(query: Query, labels: Sequence[int]) -> Callable[[RecordBatches], RecordBatches]:
-    """Stage 0 of a query with several: `SOURCE_SCHEMA` to `ROUTED_ROWS`; labels: what each shard is
-    called."""
-
-    def run(batches: RecordBatches) -> RecordBatches:
-        chains = Chains(query, len(labels))
-        for channel, partition, position, clocks, packed in _rows(batches):
-            if packed is None:
-                chains.clocks = decode_clocks(clocks)
-                stages = [stage.number for stage in query.stages[1:]]
-                ticks = [(label, stage, CLOCKS, "", 0, 0, clocks) for stage in stages for label in labels]
-                yield _routed_batch(ticks)
-            elif rows := chains.run(channel, ipc_to_table(packed)):
-                yield _routed_batch(_placed(rows, labels, partition, position))
-        if rows := chains.finish():
-            yield _routed_batch(_placed(rows, labels, "0/clocks", 0))
-
-    return run
-
-
-def _placed(
-    rows: Sequence[Routed], labels: Sequence[int], sender: str, position: int
-) -> list[tuple[Any, ...]]:
-    return [
-        (labels[row.shard], row.stage, row.stream, sender, position, sequence, row.packed)
-        for sequence, row in enumerate(rows)
-    ]
-
-
-def _sink_batch(rows: Sequence[Routed]) -> pa.RecordBatch:
-    return pa.record_batch(
-        {
-            "sink": pa.array([row.stream for row in rows], pa.string()),
-            "packed": pa.array([row.packed for row in rows], pa.binary()),
-        }
-    )
-
-
-def _rows(batches: RecordBatches) -> Iterator[tuple[str, str, int, bytes, bytes | None]]:
-    """(channel, partition, position, clocks, packed log rows or None for the heartbeat) of each row."""
-    for batch in batches:
-        names = ("channel", "partition", "position", "clocks", "packed")
-        yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-
-
-def _routed_batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _ROUTED, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_ROUTED)
 
 
 class Chains:

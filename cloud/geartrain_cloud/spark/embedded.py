@@ -74,19 +74,18 @@ class EmbeddedFragment:
         self._buckets, self._on_work = buckets, on_work
 
     def run(self, state: StateMap, rows: Iterator[Row], drains: Collection[str] = ()) -> Iterator[Row]:
-        """Run a shard's rows of one micro-batch, `ROUTED_ROWS` to `ROUTED_ROWS`, over its map of buckets.
-        drains: the steps that put out all that they hold after them, and are fed no more.
+        """Run the rows of one micro-batch that this stage has for a shard, over its map of buckets: rows of
+        `ROUTED_ROWS` for sinks and for later stages. drains: the steps that put out all that they hold after
+        them, and are fed no more.
 
         Raises `LedgerError` where positions or clocks go back, or the clocks are missing.
         """
-        number, label = self._stage.number, None
+        label: int | None = None
         clocks: Clocks | None = None
         ours: list[Row] = []
         for row in rows:
             label = row.shard
-            if row.stage != number:
-                yield row  # for a sink or a later stage
-            elif row.stream == CLOCKS:
+            if row.stream == CLOCKS:
                 clocks = decode_clocks(bytes(row.packed))
             else:
                 ours.append(row)

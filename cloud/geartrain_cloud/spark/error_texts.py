@@ -6,9 +6,6 @@ form is no special case, and its first line is told.
 
 from __future__ import annotations
 
-_SLOW_WORKER = "Python worker failed to connect back"
-"""Spark gives a Python worker 10 s to start, which on a machine with much else to do is not always enough."""
-_SOURCE_PROCESS = "PythonStreamingSourceRunner"
 _STATE_LOST = "[CANNOT_LOAD_STATE_STORE"
 _NOTHING_NEW = "Waiting for data to arrive"
 _TRACEBACK = "Traceback (most recent"
@@ -17,14 +14,6 @@ _TRACEBACK = "Traceback (most recent"
 def is_spark_error(error: BaseException) -> bool:
     """Whether an error came through Spark, with a trace for a text."""
     return type(error).__module__.startswith(("pyspark.", "py4j."))
-
-
-def has_lost_process(trace: str) -> bool:
-    """Whether a Python process of Spark's was too slow to start, or died without a word of its own.
-
-    Tasks are not meant: Spark runs those again itself.
-    """
-    return _SLOW_WORKER in trace or (_SOURCE_PROCESS in trace and _TRACEBACK not in trace)
 
 
 def has_lost_state(trace: str) -> bool:

@@ -1,4 +1,4 @@
-"""What can stop the driver; each error is one sentence."""
+"""What can stop a query of Spark's or the host; each error is one sentence."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ class QueryError(GeartrainError):
 
 
 class BreakerError(QueryError):
-    """A query made too many dead letters and stays stopped until a person says to go on."""
+    """A flow made too many dead letters and stays stopped until a person says to go on."""
 
 
 class RefusedError(QueryError):
-    """The driver must not run here, and a new start does not help: another one does, or a checkpoint is not
-    whole.
+    """The host must not run here, and a new start does not help: another one does, or a file of its own is
+    missing or of another release.
     """
 
 
-class TornError(RefusedError):
+class TornError(QueryError):
     """A checkpoint that lacks something; where: the file, and what is wrong with it."""
 
     def __init__(self, sentence: str, where: str) -> None:

@@ -1,6 +1,6 @@
-"""One driver for each state folder: a lock that ends with the processes that hold it.
+"""One host for each state folder: a lock that ends with the processes that hold it.
 
-The driver takes it before a session starts. The JVM holds it as well, because it may outlive a driver killed
+The host takes it before a session starts. The JVM holds it as well, because it may outlive a host killed
 with -9 for a moment. The next JVM may open the same checkpoints only when that one is gone. No stale lock can
 be left behind.
 """
@@ -17,11 +17,11 @@ from geartrain.adapters.file_lock import open_lock, try_lock
 from geartrain_cloud.errors import StateError
 from geartrain_cloud.spark.errors import QueryError, RefusedError
 
-LOCK_FILE = "driver.lock"
+LOCK_FILE = "host.lock"
 """In the state folder."""
 
 LEAVING_WAIT_S = 30.0
-"""How long to wait for the JVM of a driver that is gone."""
+"""How long to wait for the JVM of a host that is gone."""
 
 _PAUSE_S = 0.1
 
@@ -30,7 +30,7 @@ class StateLock:
     """The lock on a state folder, held until `release` or the end of all that hold `descriptor`."""
 
     def __init__(self, folder: Path, wait_s: float = LEAVING_WAIT_S) -> None:
-        """Take it; raises `RefusedError` where another driver has it, `QueryError` where its Java does."""
+        """Take it; raises `RefusedError` where another host has it, `QueryError` where its Java does."""
         self.descriptor = open_lock(folder / LOCK_FILE)
         deadline = time.monotonic() + wait_s
         while not try_lock(self.descriptor):
@@ -41,7 +41,7 @@ class StateLock:
                 # One whose Java takes long to end may be gone at the next start; one that runs will not.
                 kind = RefusedError if is_alive else QueryError
                 raise kind(
-                    f"another driver (process {holder or 'unknown'}) runs on {folder}: stop it, or use "
+                    f"another host (process {holder or 'unknown'}) runs on {folder}: stop it, or use "
                     "another state folder"
                 )
             time.sleep(_PAUSE_S)
@@ -55,7 +55,7 @@ class StateLock:
 
 @contextmanager
 def no_reader(locks: Iterable[Path]) -> Iterator[None]:
-    """Keep Spark hosts and drivers with these locks from starting; raises `StateError` where one runs."""
+    """Keep Spark hosts with these locks from starting; raises `StateError` where one runs."""
     held = []
     try:
         for path in locks:

@@ -31,9 +31,6 @@ from geartrain_cloud.spark.shards import shard_of
 from geartrain_cloud.spark.stages import Boundary
 from geartrain_cloud.spark.tally import Tally
 
-SINK_ROWS = "sink string, packed binary"
-"""What leaves a query: records of one sink."""
-
 ROUTED_ROWS = (
     "shard int, stage int, stream string, sender string, position long, sequence long, packed binary"
 )

@@ -74,13 +74,6 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "32",
 }
 
-NATIVE_SETTINGS = {
-    # Of windows each row is but one: so many of them as others are records in a row.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "2048",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
-}
-"""Over those of the session, for a query with a native plan."""
-
 
 def session_settings(cores: int) -> dict[str, str]:
     """Spark's settings for a master with `cores` cores."""

@@ -3,8 +3,8 @@
 It stands beside the record's path. Spark does not sync what it writes, so a loss of power may leave its
 newest files empty or short. A disk or a person may remove any of them.
 
-Guarantees: a checkpoint is refused if Spark could not go on from it, or would silently begin anew. The
-refusal is one sentence that names the file and the ways out. Nothing is changed.
+Guarantees: a checkpoint is torn if Spark could not go on from it, or would silently begin anew. One sentence
+names the file, and what is wrong with it. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -15,24 +15,18 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from geartrain.adapters.files import write_private
-from geartrain_cloud.spark.checkpoint import WAYS_OUT, Checkpoint
-from geartrain_cloud.spark.errors import RefusedError, TornError
-
-TORN_FILE = "torn.json"
-"""In the folder of a checkpoint whose state Spark could not load."""
+from geartrain_cloud.spark.checkpoint import Checkpoint
+from geartrain_cloud.spark.errors import TornError
 
 _VERSION = "v1"
 
 
 def check_whole(checkpoint: Checkpoint, *, keeps_state: bool) -> None:
-    """Raise `RefusedError` where the checkpoint is torn; keeps_state: whether its query has steps with state.
+    """Raise `TornError` where the checkpoint is torn; keeps_state: whether its query has steps with state.
 
     One that was made and has never run is whole.
     """
     root = checkpoint.location
-    if (checkpoint.folder / TORN_FILE).exists():
-        raise RefusedError(_reason_in(checkpoint))
     if not root.exists():
         return
     offsets, commits = numbers(root / "offsets"), numbers(root / "commits")
@@ -55,25 +49,10 @@ def check_whole(checkpoint: Checkpoint, *, keeps_state: bool) -> None:
         _check_state(checkpoint, root / "state", newest + 1, _parts(root / "offsets" / str(newest)))
 
 
-def note_torn(checkpoint: Checkpoint, why: str) -> RefusedError:
-    """Keep in the checkpoint that Spark cannot load its state, which only Spark finds out; the refusal."""
-    refused = torn(checkpoint, checkpoint.location / "state", f"Spark cannot load it ({why})")
-    write_private(checkpoint.folder / TORN_FILE, json.dumps({"reason": str(refused)}, indent=1) + "\n")
-    return refused
-
-
-def _reason_in(checkpoint: Checkpoint) -> str:
-    path = checkpoint.folder / TORN_FILE
-    try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["reason"])
-    except (OSError, ValueError, TypeError, KeyError):
-        return str(torn(checkpoint, path, "Spark could not load its state"))
-
-
 def torn(checkpoint: Checkpoint, path: Path, why: str) -> TornError:
-    """The refusal of a checkpoint that lacks something."""
+    """What is said of a checkpoint that lacks something."""
     where = f"{path}: {why}"
-    return TornError(f"query {checkpoint.query!r}: its checkpoint is not whole, {where}; {WAYS_OUT}", where)
+    return TornError(f"{checkpoint.query}: its checkpoint is not whole, {where}", where)
 
 
 def whole_batches(checkpoint: Checkpoint, *, keeps_state: bool) -> Iterator[int]:

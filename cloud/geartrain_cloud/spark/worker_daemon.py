@@ -33,11 +33,9 @@ PRELOADED = (
     "pyspark.sql.streaming.stateful_processor_util",
     "geartrain_cloud.spark.chains",
     "geartrain_cloud.spark.embedded",
-    "geartrain_cloud.spark.keyed_stage",
-    "geartrain_cloud.spark.native",
-    "geartrain_cloud.spark.reading",
-    "geartrain_cloud.spark.source",
     "geartrain_cloud.spark.columns",
+    "geartrain_cloud.hosting.source",
+    "geartrain_cloud.hosting.stage",
 )
 
 

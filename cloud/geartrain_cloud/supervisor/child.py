@@ -1,7 +1,7 @@
 """One supervised process: started in a group of its own, logged, and ended with all that it has started.
 
 Guarantees: it dies with the supervisor, however that dies. When a process has ended, nothing of its group is
-left: a killed driver's Java would otherwise go on writing beside the next one's.
+left: a killed host's Java would otherwise go on writing beside the next one's.
 """
 
 from __future__ import annotations

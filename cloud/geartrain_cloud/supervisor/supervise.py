@@ -32,7 +32,7 @@ from geartrain_cloud.supervisor.child import (
 CONFIGURATION_ERROR = 2
 """The exit code by which a process says that starting it again cannot help."""
 ALARM = 3
-"""The exit code of what must not be started again: an agent's spool, a driver's checkpoint was refused."""
+"""The exit code of what must not be started again: an agent's spool or a host's folder was refused."""
 KILL_S = 30.0
 """How long the system may take to end a process that was killed."""
 REFUSED_S = 15.0

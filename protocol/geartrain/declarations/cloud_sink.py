@@ -131,7 +131,7 @@ class DeltaTable(Sink):
 
 @dataclass(frozen=True)
 class ConsoleSink(Sink):
-    """Lines of JSON on the driver's standard output, for looking on: at least once.
+    """Lines of JSON on the standard output of the Spark host, for looking on: at least once.
 
     Args:
         name: what the lines begin with.
@@ -157,7 +157,7 @@ class MqttSink(Sink):
         host: of the broker.
         port: of the broker.
         tls: whether the connection is encrypted.
-        ca: the file of the certificate authority, from the folder of the driver's file; empty for the
+        ca: the file of the certificate authority, from the folder of the platform's file; empty for the
             system's.
         certificate: the file of the client's certificate.
         private_key: the file of its key. An agent's table `[broker]` calls it `key`.

@@ -1,4 +1,4 @@
-"""Load a user's flow by `module:name`, as agent, driver and command line do when they start.
+"""Load a user's flow by `module:name`, as agent, control and command line do when they start.
 
 Before any record moves. Guarantees: whatever is wrong with the name or with the user's module is one
 `ConfigError` in one sentence that says where and what to do. The module is found on `sys.path` or in the

@@ -1,4 +1,4 @@
-"""A plan: a graph, its cut, and the channels that cross it. What the agent, ingest and the driver agree
+"""A plan: a graph, its cut, and the channels that cross it. What the agent, ingest and the host agree
 on.
 """
 

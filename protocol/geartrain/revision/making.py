@@ -1,6 +1,6 @@
 """A revision made of a plan: each step, channel and source as plain data.
 
-Called when a flow is submitted, and by agent and driver when they start. Guarantees: it is a pure function of
+Called when a flow is submitted, and by an agent when it starts. Guarantees: it is a pure function of
 its arguments. The name of the instance does not come in. Nor do options of sources and sinks, which devices
 and databases have of their own.
 """

@@ -1,8 +1,8 @@
 """A query of Spark's run stage by stage without Spark: shuffles as dictionaries, rows dealt as Spark may.
 
-Between the log and the sinks of a simulated world, and of tests that need no Spark. The production classes
-run in it: the chains of stage 0, and the fragment of each later one over its saved state. Guarantees: what a
-micro-batch gives is a function of its rows, its clocks and the state before it.
+Between the log and the sinks of a simulated world, and of tests that need no Spark. What a host runs in the
+workers of Spark runs in it: the chains of stage 0, and the fragment of each later one over its saved state.
+Guarantees: what a micro-batch gives is a function of its rows, its clocks and the state before it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from geartrain.schema import ColumnBatch
-from geartrain_cloud.log.pack import table_to_ipc, unpack
+from geartrain_cloud.log.pack import unpack
 from geartrain_cloud.spark.buckets import BUCKETS, join_state, split_state
-from geartrain_cloud.spark.chains import routed_rows, stateless_rows
+from geartrain_cloud.spark.chains import Chains
 from geartrain_cloud.spark.clocks import encode_clocks
 from geartrain_cloud.spark.compile import Query
 from geartrain_cloud.spark.embedded import EmbeddedFragment
+from geartrain_cloud.spark.rows import CLOCKS, Routed
 
 LABELS = (10, 11, 12)
 LogRow = tuple[str, int, pa.Table] | tuple[str, int, pa.Table, str]
@@ -50,25 +51,6 @@ class StateMap:
         """Set the value of `key`."""
         self.writes.append(key[0])
         self.values[key[0]] = value[0]
-
-
-def source_rows(
-    rows: Iterable[LogRow], clocks: Mapping[str, int], *, heartbeat: bool = True
-) -> Iterator[pa.RecordBatch]:
-    """What the reader of the log yields for a micro-batch; clocks: by source."""
-    brought = encode_clocks(clocks)
-    if heartbeat:
-        yield _source_row("", "", 0, brought, None)
-    for channel, position, table, *partition in rows:
-        key = partition[0] if partition else "0"
-        yield _source_row(channel, key, position, brought, table_to_ipc(table))
-
-
-def _source_row(
-    channel: str, partition: str, position: int, clocks: bytes, packed: bytes | None
-) -> pa.RecordBatch:
-    columns = {"channel": [channel], "partition": [partition], "position": [position], "clocks": [clocks]}
-    return pa.record_batch(columns | {"packed": pa.array([packed], pa.binary())})
 
 
 def all_at(query: Query, clock: int) -> dict[str, int]:
@@ -107,20 +89,34 @@ class StageRun:
             found.setdefault(sink, []).append(unpack(packed))
         return found
 
+    def routed(self, rows: Iterable[LogRow], clocks: Mapping[str, int]) -> list[Row]:
+        """What stage 0 makes of rows of the log, with the clocks that each shard of each stage gets."""
+        brought = {"stream": CLOCKS, "sender": "", "position": 0, "sequence": 0}
+        found = [
+            Row(shard=label, stage=stage.number, **brought, packed=encode_clocks(clocks))
+            for stage in self.query.stages[1:]
+            for label in self.labels
+        ]
+        chains = Chains(self.query, len(self.labels))
+        chains.clocks = dict(clocks)
+        for channel, position, table, *partition in rows:
+            found += self._placed(chains.run(channel, table), partition[0] if partition else "0", position)
+        return [*found, *self._placed(chains.finish(), "0/clocks", 0)]
+
+    def _placed(self, rows: list[Routed], sender: str, position: int) -> Iterator[Row]:
+        for sequence, row in enumerate(rows):
+            place = {"shard": self.labels[row.shard], "stage": row.stage, "stream": row.stream}
+            yield Row(**place, sender=sender, position=position, sequence=sequence, packed=row.packed)
+
     def _packed(self, rows: list[LogRow], clocks: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
-        if len(self.query.stages) == 1:
-            for batch in stateless_rows(self.query)(source_rows(rows, clocks)):
-                for row in batch.to_pylist():
-                    yield row["sink"], row["packed"]
-            return
-        routed = routed_rows(self.query, self.labels)(source_rows(rows, clocks))
-        waiting = [Row(**row) for batch in routed for row in batch.to_pylist()]
+        waiting = self.routed(rows, clocks)
         for stage in self.query.stages[1:]:
             fragment = EmbeddedFragment(self.query, stage.number, self.labels)
             self._rng.shuffle(waiting)
-            dealt = {label: [row for row in waiting if row.shard == label] for label in self.labels}
-            assert sum(map(len, dealt.values())) == len(waiting)
-            waiting = []
+            mine = [row for row in waiting if row.stage == stage.number]
+            waiting = [row for row in waiting if row.stage != stage.number]
+            dealt = {label: [row for row in mine if row.shard == label] for label in self.labels}
+            assert sum(map(len, dealt.values())) == len(mine)
             for label in self._rng.sample(self.labels, len(self.labels)):
                 waiting += fragment.run(self.states[stage.number, label], iter(dealt[label]))
         assert {row.stage for row in waiting} <= {0}

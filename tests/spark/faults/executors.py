@@ -1,4 +1,4 @@
-"""Executors of a cluster killed with SIGKILL, each in the middle of a micro-batch of the driver."""
+"""Executors of a cluster killed with SIGKILL, each in the middle of a micro-batch of the host."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ import time
 from pathlib import Path
 
 from tests.spark.faults.cluster import WORKERS, Cluster
-from tests.spark.faults.drivers import Drivers
-from tests.spark.faults.flows import DRIVEN, HeldLog, assert_tables, held_writer
+from tests.spark.faults.flows import HeldLog, assert_tables, held_writer
+from tests.spark.faults.hosts import Hosts
 
-EXECUTORS = """
+PLATFORM = """
 [spark]
+master = "{master}"
+
+[spark.settings]
 "spark.executor.memory" = "512m"
 "spark.executor.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 "spark.sql.shuffle.partitions" = "2"
 """
 
 
-def executors_killed(folder: Path) -> tuple[list[float], Drivers, HeldLog]:
+def executors_killed(folder: Path) -> tuple[list[float], Hosts, HeldLog]:
     """One after the other, each in the middle of a micro-batch, on a cluster of two workers; the seconds from
     each kill until a micro-batch was written.
     """
@@ -27,28 +30,29 @@ def executors_killed(folder: Path) -> tuple[list[float], Drivers, HeldLog]:
     cluster = Cluster(folder / "cluster")
     cluster.start()
     try:
-        drivers = Drivers(folder, more=f'master = "{cluster.master}"\n{EXECUTORS}')
-        log = HeldLog(held_writer(folder / "log", DRIVEN))
+        hosts = Hosts(folder)
+        (folder / "platform.toml").write_text(PLATFORM.format(master=cluster.master))
+        log = HeldLog(held_writer(hosts.wanted.log))
         log.append(600)
-        drivers.start(SPARK_LOCAL_IP="127.0.0.1")
+        hosts.start(SPARK_LOCAL_IP="127.0.0.1")
         try:
-            taken_s = [_executor_killed(drivers, cluster, number) for number in range(WORKERS)]
+            taken_s = [_executor_killed(hosts, cluster, number) for number in range(WORKERS)]
             log.append(60)
             log.end()
-            assert drivers.end() == 0, drivers.said()
+            hosts.stop()
         finally:
-            drivers.close()
+            hosts.end()
     finally:
         cluster.close()
-    assert_tables(drivers.tables, log.records)
-    return taken_s, drivers, log
+    assert_tables(hosts.tables, log.records)
+    return taken_s, hosts, log
 
 
-def _executor_killed(drivers: Drivers, cluster: Cluster, number: int) -> float:
-    drivers.wait(lambda: drivers.held()[0] >= 2 * number)
-    drivers.wait(lambda: drivers.newest("offsets") > drivers.newest("commits"))
+def _executor_killed(hosts: Hosts, cluster: Cluster, number: int) -> float:
+    hosts.until(lambda: hosts.held()[0] >= 2 * number)
+    hosts.until(lambda: hosts.newest("offsets") > hosts.newest("commits"))
     found = cluster.executors()
-    before, began_s = drivers.held()[0], time.monotonic()
+    before, began_s = hosts.held()[0], time.monotonic()
     os.kill(found[number % len(found)], signal.SIGKILL)
-    drivers.wait(lambda: drivers.held()[0] > before)
+    hosts.until(lambda: hosts.held()[0] > before)
     return time.monotonic() - began_s

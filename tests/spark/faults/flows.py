@@ -28,8 +28,8 @@ QUIET_MS = 3
 SENSORS = 40
 RUN_ROWS = 20
 LEFT, RIGHT = "left", "right"
-INSTANCE, DRIVEN = "held.1", "held"
-"""What the log calls the flow: for the host, and for a driver."""
+INSTANCE = "held.1"
+"""What the log calls the flow."""
 
 Row = tuple[Reading, int, str, int]
 
@@ -103,13 +103,10 @@ def held_flow(gate: Gate | None = None) -> Flow:
     return flow
 
 
-flow = held_flow()
-
-
-def held_writer(folder: Path, instance: str = INSTANCE) -> LogWriter:
+def held_writer(folder: Path) -> LogWriter:
     """The log of `held_flow` in `folder`."""
     kinds = {LEFT: Reading, RIGHT: Reading, "_dead_letters": Letter, "_late": Letter}
-    return LogWriter(folder, instance, kinds)
+    return LogWriter(folder, INSTANCE, kinds)
 
 
 class HeldLog:

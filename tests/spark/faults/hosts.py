@@ -9,6 +9,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+from geartrain import Flow
 from geartrain_cloud.hosting.offsets import count_name, generation_name
 from geartrain_cloud.spark.compile import HOSTED
 from tests.hosting.host_process import PROGRAM, ROOT, HostProcess
@@ -20,21 +21,26 @@ from tests.waiting import WAIT_S, Wait
 GENERATION = generation_name(INSTANCE, 1)
 
 
+def want_held_flow(wanted: HostFolder, flow: Flow, rows_max: int) -> None:
+    """Want `flow`, with all but its sources in the cloud, as the one flow of a platform."""
+    wanted.flows[INSTANCE] = {
+        "flow": "given:flow",
+        "bundle": str(put_bundle(wanted.folder / "bundle", flow.graph())),
+        "cut": "cloud",
+        "tables": str(wanted.tables(INSTANCE)),
+        "letters_percent": 100,
+        "rows_max": rows_max,
+    }
+    wanted.write()
+
+
 class Hosts(HostProcess[HostFolder]):
     """The folder of a platform with one flow, `held_flow`, and the hosts that were started on it."""
 
     def __init__(self, folder: Path, *, rows_max: int = 60) -> None:
         super().__init__(HostFolder(folder))
         self.folder, self.tables = folder, self.wanted.tables(INSTANCE)
-        self.wanted.flows[INSTANCE] = {
-            "flow": "given:flow",
-            "bundle": str(put_bundle(folder / "bundle", held_flow().graph())),
-            "cut": "cloud",
-            "tables": str(self.tables),
-            "letters_percent": 100,
-            "rows_max": rows_max,
-        }
-        self.wanted.write()
+        want_held_flow(self.wanted, held_flow(), rows_max)
         self.checkpoint = self.wanted.state / "groups" / "all" / "spark"
 
     def start(self, entry: str = PROGRAM, **environment: str) -> subprocess.Popen[str]:

@@ -61,8 +61,8 @@ def _after_a_kill(story: Callable[[Hosts, HeldLog], float], point: str, hosts: H
 
 
 def _with_executors(folder: Path) -> Told:
-    taken_s, drivers, log = executors_killed(folder)
-    return taken_s, *_held(drivers.tables, log.records)
+    taken_s, hosts, log = executors_killed(folder)
+    return taken_s, *_held(hosts.tables, log.records)
 
 
 def _with_session(story: Callable[[SparkSession, Path], Told], folder: Path) -> Told:

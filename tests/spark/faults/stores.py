@@ -1,6 +1,6 @@
-"""Two stores that one query writes, SQLite and PostgreSQL, and what goes wrong with them.
+"""Two stores that one flow writes, SQLite and PostgreSQL, and what goes wrong with them.
 
-Each function brings it about on a run that has begun, and fails where a row is not in each store once.
+Each function brings it about on a host that runs, and fails where a row is not in each store once.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,8 @@ from geartrain.testing import TestingSource
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.postgres import PostgresTables
 from geartrain_cloud.sinks.sqlite import SqliteTables
-from geartrain_cloud.spark.compile import STATELESS
-from geartrain_cloud.spark.errors import QueryError
+from tests.hosting.hosted_run import INSTANCE, HostedRun
 from tests.postgres_server import Postgres
-from tests.spark.cloud import Cloud
 from tests.spark.faults.flows import Row
 from tests.spark.flows import Reading, positive
 from tests.waiting import WAIT_S
@@ -48,14 +47,14 @@ class Stores:
     """The run, and what can go wrong with its stores."""
 
     def __init__(self, spark: SparkSession, folder: Path, server: Postgres, dsn: str) -> None:
-        self.cloud = Cloud(spark, folder, rows_max=40, flow=two_stores(dsn))
+        self.run = HostedRun(spark, folder, two_stores(dsn).graph(), rows_max=40)
         self.server, self.dsn = server, dsn
         self.records: list[Row] = []
 
     def begun(self) -> Stores:
         """With some rows in both of them."""
         self.append()
-        self.cloud.run([STATELESS])
+        self.run.run()
         return self
 
     def append(self, count: int = 60) -> None:
@@ -64,11 +63,11 @@ class Stores:
         for number in range(first, first + count):
             value = BAD if number == first + count // 2 else 1.0 + number
             self.records.append((Reading("s", value), number, "d/readings", number))
-        self.cloud.writer.append("readings", self.records[first:], rows_per_entry=10)
+        self.run.log.append("readings", self.records[first:], rows_per_entry=10)
 
     def held(self) -> tuple[list[float], list[float]]:
         """The values that either store holds, in the order of their event times."""
-        with closing(sqlite3.connect(self.cloud.tables_file)) as db:
+        with closing(sqlite3.connect(self.run.tables)) as db:
             own = db.execute("SELECT value FROM kept ORDER BY _event_time").fetchall()
         with psycopg.connect(self.dsn) as other:
             held = other.execute("SELECT value FROM kept ORDER BY _event_time").fetchall()
@@ -78,19 +77,28 @@ class Stores:
         """What either has to hold."""
         return [reading.value for reading, *_ in self.records]
 
+    def why(self) -> str:
+        """Why the flow is held, empty where it is not."""
+        status = self.run.host_folder.status(INSTANCE)
+        return str(status["why"]) if status.get("state") == "held" else ""
+
+    def says(self, said: str) -> bool:
+        """Whether the flow is held for that."""
+        return re.search(said, self.why()) is not None
+
     def assert_each_once(self) -> None:
         """Both hold each row once."""
         assert self.held() == (self.wanted(), self.wanted())
 
     @contextmanager
     def locked_file(self) -> Iterator[None]:
-        with closing(sqlite3.connect(self.cloud.tables_file, isolation_level=None)) as db:
+        with closing(sqlite3.connect(self.run.tables, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
             yield
 
     @contextmanager
     def row_refused_by_the_file(self) -> Iterator[None]:
-        with closing(sqlite3.connect(self.cloud.tables_file, isolation_level=None)) as db:
+        with closing(sqlite3.connect(self.run.tables, isolation_level=None)) as db:
             db.execute(
                 f"CREATE TRIGGER broken BEFORE INSERT ON kept WHEN NEW.value = {BAD} "
                 "BEGIN SELECT RAISE(ABORT, 'no space left'); END"
@@ -104,6 +112,7 @@ class Stores:
     def closed_database(self) -> Iterator[None]:
         with psycopg.connect(self.server.dsn, autocommit=True) as db:
             db.execute("ALTER DATABASE broken ALLOW_CONNECTIONS false")
+            db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'broken'")
             try:
                 yield
             finally:
@@ -127,16 +136,13 @@ class Stores:
 
 
 @contextmanager
-def lost_after(store: type[Any], failures: int = 1) -> Iterator[None]:
-    """The store's first write arrives, and the driver does not hear of it."""
-    write, calls = store.write, list[int]()
+def lost_after(store: type[Any]) -> Iterator[None]:
+    """What the store is given arrives, and the host does not hear of it."""
+    write = store.write
 
     def broken(self: Any, *arguments: Any) -> Any:
-        written = write(self, *arguments)
-        calls.append(1)
-        if len(calls) <= failures:
-            raise TableError("the answer was lost")
-        return written
+        write(self, *arguments)
+        raise TableError("the answer was lost")
 
     store.write = broken
     try:
@@ -146,8 +152,8 @@ def lost_after(store: type[Any], failures: int = 1) -> Iterator[None]:
 
 
 def each_store_fails(stores: Stores) -> list[float]:
-    """Each of the two before its transaction, within it and after it, one after the other; the seconds that
-    each next run took.
+    """Each of the two before its transaction, within it and after it, one after the other; the seconds from
+    the end of each fault until all was written.
     """
     taken_s = []
     faults: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
@@ -158,26 +164,18 @@ def each_store_fails(stores: Stores) -> list[float]:
         r"the database refuses a statement \(no space left": stores.row_refused_by_the_database,
         "the answer was lost ": lambda: lost_after(PostgresTables),
     }
-    for said, fault in faults.items():
-        stores.append()
-        with fault():
-            sentence = _stopped(stores)
-        assert re.search(said.strip(), sentence), sentence
-        assert "\n" not in sentence
-        began_s = time.monotonic()
-        stores.cloud.run([STATELESS])
-        taken_s.append(time.monotonic() - began_s)
-        stores.assert_each_once()
-    stores.cloud.writer.close()
+    with stores.run.hosting() as hosting:
+        for said, fault in faults.items():
+            with fault():
+                stores.append()
+                hosting.until(partial(stores.says, said.strip()))
+                assert "\n" not in stores.why()
+            began_s = time.monotonic()
+            hosting.through(INSTANCE)
+            taken_s.append(time.monotonic() - began_s)
+            stores.assert_each_once()
+    stores.run.log.close()
     return taken_s
-
-
-def _stopped(stores: Stores) -> str:
-    try:
-        stores.cloud.run([STATELESS])
-    except (QueryError, TableError) as error:
-        return str(error)
-    raise AssertionError("the query did not stop")
 
 
 def server_restarts(stores: Stores) -> list[float]:
@@ -199,9 +197,9 @@ def server_restarts(stores: Stores) -> list[float]:
     stores.append()
     thread = threading.Thread(target=restart)
     thread.start()
-    stores.cloud.run([STATELESS])
+    stores.run.run()
     thread.join()
     assert restarted
     stores.assert_each_once()
-    stores.cloud.writer.close()
+    stores.run.log.close()
     return [time.monotonic() - restarted[0]]

@@ -13,9 +13,50 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from geartrain_cloud.spark.compile import KEYED
-from tests.spark.cloud import Cloud
-from tests.spark.faults.flows import Gate, HeldLog, Row, assert_tables, held_flow
+from geartrain_cloud.spark.compile import HOSTED
+from tests.hosting.hosted import HostFolder, RunningHost
+from tests.spark.faults.flows import INSTANCE, Gate, HeldLog, Row, assert_tables, held_flow, held_writer
+from tests.spark.faults.hosts import want_held_flow
+
+
+class HeldRun:
+    """`held_flow` on hosts of this process, one after another, and its log."""
+
+    def __init__(self, spark: SparkSession, folder: Path, rows_max: int, gate: Gate | None = None) -> None:
+        self._spark, self.folder = spark, HostFolder(folder)
+        want_held_flow(self.folder, held_flow(gate), rows_max)
+        self.log = HeldLog(held_writer(self.folder.log))
+        self.tables = self.folder.tables(INSTANCE)
+
+    def run(self) -> int:
+        """Host it until all of the log is in its tables; how often its query was started again."""
+        hosting = RunningHost(self._spark, self.folder)
+        try:
+            hosting.until(lambda: self.folder.is_through(INSTANCE) or self._state() == "out")
+            assert self._state() != "out", self.folder.status(INSTANCE)
+            group = hosting.host.groups.of((INSTANCE, 1))
+            assert group is not None
+            return len(group.query.restarts)
+        finally:
+            hosting.close()
+
+    def _state(self) -> str:
+        return str(self.folder.status(INSTANCE).get("state", ""))
+
+    def assert_exact(self) -> None:
+        """The tables hold each row once."""
+        assert_tables(self.tables, self.log.records)
+
+
+def micro_batches(tables: Path) -> int:
+    """How many micro-batches of the flow its tables hold."""
+    if not tables.exists():
+        return 0
+    with closing(sqlite3.connect(tables, timeout=60)) as db:
+        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = '_queries'").fetchone():
+            return 0
+        found = db.execute("SELECT batch_id FROM _queries WHERE query = ?", (HOSTED,)).fetchone()
+    return 0 if found is None else int(found[0]) + 1
 
 
 class Killed:
@@ -33,20 +74,15 @@ class Killed:
             time.sleep(0.02)
 
     def _kill(self, place: Path, until: threading.Event) -> None:
-        before, pid = self._written(), int(place.read_text())
+        before, pid = micro_batches(self._tables), int(place.read_text())
         place.rename(place.with_suffix(".done"))
         place.with_suffix(".open").touch()
         os.kill(pid, signal.SIGKILL)
         began_s = time.monotonic()
         self.pids.append(pid)
-        while self._written() == before and not until.is_set():
+        while micro_batches(self._tables) == before and not until.is_set():
             time.sleep(0.01)
         self.waited_s.append(time.monotonic() - began_s)
-
-    def _written(self) -> int:
-        with closing(sqlite3.connect(self._tables, timeout=60)) as db:
-            found = db.execute("SELECT batch_id FROM _queries WHERE query = ?", (KEYED,)).fetchone()
-        return -1 if found is None else int(found[0])
 
 
 @contextmanager
@@ -75,18 +111,17 @@ def workers_killed(
     """
     gates = folder / "gates"
     gates.mkdir(parents=True)
-    cloud = Cloud(spark, folder, rows_max=30, flow=held_flow(Gate(gates)))
-    log = HeldLog(cloud.writer)
-    log.append(40)
-    cloud.run([KEYED])
+    held = HeldRun(spark, folder, rows_max=30, gate=Gate(gates))
+    held.log.append(40)
+    held.run()
     for number in range(times):
-        closed(log, f"gate-{number}")
-        log.append(40)  # so that no micro-batch has two of them
-    log.end()
-    killed = Killed(gates, cloud.tables_file)
+        closed(held.log, f"gate-{number}")
+        held.log.append(40)  # so that no micro-batch has two of them
+    held.log.end()
+    killed = Killed(gates, held.tables)
     with beside(killed.follow):
-        ran = cloud.run([KEYED])[KEYED]
+        restarts = held.run()
     assert len(killed.waited_s) == times
-    assert ran.restarts == 0
-    assert_tables(cloud.tables_file, log.records)
-    return killed.waited_s, cloud.tables_file, log.records
+    assert restarts == 0
+    held.assert_exact()
+    return killed.waited_s, held.tables, held.log.records
