@@ -124,6 +124,18 @@ def test_mistakes_are_sentences_and_nothing_is_left(here: Here, capsys: Capture,
         assert said in here.client.refusal("GET", path)[2]
 
 
+def test_records_that_name_no_type_are_refused_in_one_sentence(
+    here: Here, capsys: Capture, tmp_path: Path
+) -> None:
+    folder = tmp_path / "range"
+    gear(capsys, "fetch", "heat", "--output", str(folder))
+    lines = (folder / RECORDS_FILE).read_text(encoding="utf-8").splitlines()
+    untyped = [json.dumps({k: v for k, v in json.loads(one).items() if k != "schema"}) for one in lines]
+    (folder / RECORDS_FILE).write_text("\n".join(untyped) + "\n", encoding="utf-8")
+    err = gear(capsys, "run", FLOW, "--fetched", str(folder), "--output", str(folder / "tables"), code=2)[1]
+    assert f"are of a type that {META_FILE} does not name: fetch again" in err
+
+
 def test_what_retention_has_removed_is_said_at_last(here: Here, capsys: Capture, tmp_path: Path) -> None:
     log = PlatformPlaces(here.folder).log
     commit(log, "host", "heat.1", {"0": 5})

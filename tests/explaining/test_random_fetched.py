@@ -122,16 +122,6 @@ def test_records_of_a_type_that_was_given_up_become_the_letters_that_the_platfor
         Present("in", Reading).table(table, "in", want.append)
 
 
-def test_a_folder_of_before_whose_records_name_no_type_is_read() -> None:
-    letters: list[DeadLetter] = []
-    columns, kept = FetchedRows("in", Reading).columns([LINE], None, letters.append)
-    assert (columns.fields, list(kept), letters) == ([["a"], [1], [0.5], [None]], [0], [])
-    meta: dict[str, Any] = dict.fromkeys(("app", "instance", "flow", "cut", "revision"), "")
-    meta |= {"options": {}, "clocks": {}, "removed": {}, "channels": {"in": "0f"}}
-    meta |= {"begin": 0, "end": 1, "before": False, "records": 1}
-    assert msgspec.convert(meta, FetchedMeta).channels == {"in": "0f"}
-
-
 def fetch(log: Path, folder: Path, flow: str, base: str, others: tuple[str, ...]) -> None:
     """What the client writes, without REST."""
     after, upto, done = dict[str, int](), dict[str, int](), False

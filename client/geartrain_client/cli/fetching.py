@@ -35,8 +35,7 @@ class FetchedMeta(msgspec.Struct, frozen=True):
     made again; clocks: of the flow's sources, where the log stood; removed: by channel, the entry up to which
     retention has removed records; types: by channel, the schemas of its records by their ids, several where
     an update has given it another type; given_up: by channel the layouts of those whose records are dead
-    letters; channels: in the place of types in a folder of before, whose records
-    do not name theirs, the id of each one's schema.
+    letters.
     """
 
     app: str
@@ -51,9 +50,8 @@ class FetchedMeta(msgspec.Struct, frozen=True):
     records: int
     clocks: dict[str, int]
     removed: dict[str, int]
-    types: dict[str, dict[str, str]] = {}
+    types: dict[str, dict[str, str]]
     cuts: tuple[str, ...] = ()
-    channels: dict[str, str] = {}
     given_up: dict[str, tuple[str, ...]] = {}
 
 

@@ -68,8 +68,6 @@ class Fetched:
             for channel, schemas in self.meta.types.items()
             if channel not in known or not all(map(known[channel].knows, schemas.values()))
         ]
-        ids = {channel: rows.codec.schema.schema_id for channel, rows in known.items()}
-        strange += [channel for channel, one in self.meta.channels.items() if ids.get(channel) != one]
         if strange:
             raise ConfigError(
                 f"--fetched {self.folder}: the flow here has no channel {strange[0]} with such records: run "
@@ -137,6 +135,11 @@ class FetchedRun:
 
     def _feed(self, channel: str, rows: list[dict[str, Any]], schema: str, *, overtaken: bool) -> Output:
         read, text = self._rows[channel], self._meta.types.get(channel, {}).get(schema)
+        if text is None:
+            raise ConfigError(
+                f"--fetched {self._fetched.folder}: records of channel {channel} are of a type that "
+                f"{META_FILE} does not name: fetch again"
+            )
         columns, kept = read.columns(rows, text, self.fragment.reject)
         devices = [rows[row]["device"] for row in kept]
         if channel == STATE:
@@ -186,12 +189,12 @@ class FetchedRows:
         return self._reads.codec_of(Schema.from_json(text)) is not None
 
     def columns(
-        self, rows: Sequence[dict[str, Any]], text: str | None, reject: Reject
+        self, rows: Sequence[dict[str, Any]], text: str, reject: Reject
     ) -> tuple[ColumnBatch, Sequence[int]]:
         """Records of a schema that it knows as rows of the present type, and which of them these are; what
-        cannot be upgraded is rejected. text: None where they are of the present one.
+        cannot be upgraded is rejected.
         """
-        codec = (self._reads.codec_of(Schema.from_json(text)) if text else None) or self.codec
+        codec = self._reads.codec_of(Schema.from_json(text)) or self.codec
         fields = [
             [_column(field, row["values"][field.name]) for row in rows] for field in codec.schema.fields
         ]
