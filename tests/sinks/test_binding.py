@@ -98,16 +98,3 @@ def test_a_micro_batch_that_was_planned_anew_is_refused_by_parquet_too(tmp_path:
     store.write("q", 0, {"a": 3}, {})
     with pytest.raises(TableError, match="repeats micro-batch 0 with other positions"):
         store.write("q", 0, {"a": 2}, {})
-
-
-def test_a_store_that_is_ahead_of_a_checkpoint_made_again_is_passed_over_in_order(tmp_path: Path) -> None:
-    store = parquet(tmp_path)
-    store.attach("q", "c", has_run=False)
-    for number, end in enumerate((3, 5, 8)):
-        store.write("q", number, {"a": end}, {})
-    store.adopt("q", "again")
-    store.catch_up("q", 0, {"a": 5}, {})
-    store.catch_up("q", 1, {"a": 8}, {})
-    parquet(tmp_path).attach("q", "again", has_run=True)
-    store.write("q", 2, {"a": 9}, {})
-    assert store.stands("q") == [{"a": 9}]

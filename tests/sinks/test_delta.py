@@ -166,23 +166,6 @@ def test_what_a_killed_writer_has_committed_is_durable_before_it_counts(
     again.close()
 
 
-def test_a_checkpoint_that_is_made_again_writes_only_what_lacks(tmp_path: Path) -> None:
-    tables = opened(tmp_path)
-    for number in range(2):
-        tables.write("q", number, {"c": number + 1}, pairs(number))
-    tables.close()
-    again = tables_of(tmp_path, DeltaTable("trades"), kind=Pair)
-    with pytest.raises(TableError, match="its checkpoint is not there"):
-        again.attach("q", "d", has_run=False)
-    assert {"c": 2} in again.stands("q")
-    again.adopt("q", "d")
-    for number in range(3):
-        again.catch_up("q", number, {"c": number + 1}, pairs(number))
-    again.write("q", 3, {"c": 4}, pairs(3))
-    again.close()
-    assert values(tmp_path) == [0, 1, 2, 3]
-
-
 def test_it_comes_with_a_revision_and_its_columns_stay(tmp_path: Path) -> None:
     tables = tables_of(tmp_path, Table("own"), kind=Pair)
     tables.attach("q", "c", has_run=False)
@@ -208,23 +191,9 @@ def test_others_may_write_and_the_log_gets_checkpoints(tmp_path: Path) -> None:
     for path in (folder / "_delta_log").glob("0000000000000000000*.json"):
         path.unlink()  # as a log is cleaned up
     again = opened(tmp_path)
-    assert again.stands("q")[-1] == {"c": 101}
     again.write("q", 101, {"c": 102}, pairs(101))
     again.close()
     assert values(tmp_path) == [0, 0, 100, 101]
-
-
-def test_reset_empties_it(tmp_path: Path) -> None:
-    tables = opened(tmp_path)
-    tables.write("q", 0, {"c": 1}, pairs(1, 2))
-    tables.close()
-    again = tables_of(tmp_path, DeltaTable("trades"), kind=Pair)
-    again.reset()
-    assert values(tmp_path) == []
-    again.attach("q", "e", has_run=False)
-    again.write("q", 0, {"c": 1}, pairs(3))
-    again.close()
-    assert values(tmp_path) == [3]
 
 
 def test_what_it_cannot_be_is_one_sentence(tmp_path: Path) -> None:

@@ -116,15 +116,6 @@ def test_a_schema_holds_and_says_what_a_file_does(tmp_path: Path, dsn: str) -> N
             reader.rows_after("latest", 0, 1)
         with pytest.raises(TableError, match="there is no table 'none'"):
             reader.columns("none")
-        own.pass_over("hosted", 3)
-        own.adopt("hosted", "d")
-        said[-1] += (own.progress("hosted"),)
-        own.reset()
-        assert (own.positions("hosted"), reader.row_count("each"), set(own.records().values())) == (
-            {},
-            0,
-            {0},
-        )
         own.close()
     assert said[0] == said[1]
     assert said[0][5] == [{"sensor": "b", "value": 5.0}]

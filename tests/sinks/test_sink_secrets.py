@@ -316,7 +316,7 @@ def test_each_client_of_kafka_whose_user_is_refused_says_so(monkeypatch: pytest.
         cluster = kafka.Cluster(way, "heat.1", lambda: shown)
         lacking = kafka.Cluster(way, "heat.1", lambda: shown)
         monkeypatch.setattr(lacking, "_has_marks", lambda: False)
-        for ask in (cluster.queries, partial(cluster._read_mark, "q"), lacking._make_marks):
+        for ask in (partial(cluster.mark, "q"), partial(cluster._read_mark, "q"), lacking._make_marks):
             cluster._is_refused = False
             with pytest.raises(TableError, match="refuses") as refused:
                 ask()

@@ -23,7 +23,7 @@ from geartrain.records.record import Record
 from geartrain.schema import ColumnBatch, Field, FieldType, Schema
 from geartrain_cloud.sinks.layout import TableError
 from geartrain_cloud.sinks.sqlite import SqliteTables
-from geartrain_cloud.sinks.tables import rows, table_names
+from geartrain_cloud.sinks.tables import rows
 
 SCHEMA = Schema("Reading", (Field("sensor", FieldType.STR), Field("value", FieldType.FLOAT64)))
 
@@ -150,9 +150,7 @@ def test_checkpoint_and_file_must_belong_together(tables: SqliteTables) -> None:
         tables.attach("q", "third", has_run=False)
     with pytest.raises(TableError, match="holds nothing of it"):
         tables.attach("r", "fourth", has_run=True)
-    tables.reset()
-    tables.attach("q", "third", has_run=False)
-    assert tables.positions("q") == {}
+    assert tables.positions("q") == {"c": 1}
 
 
 def test_gap_and_backward_positions_are_refused(tables: SqliteTables) -> None:
@@ -167,14 +165,6 @@ def test_gap_and_backward_positions_are_refused(tables: SqliteTables) -> None:
         tables.write("q", 0, {"c": 6}, {})
     with pytest.raises(TableError, match="not a declared sink"):
         tables.write("q", 1, {"c": 5}, {"other": []})
-
-
-def test_reset_empties_all(tables: SqliteTables, path: Path) -> None:
-    tables.write("q", 0, {"c": 1}, {"all": [batch(("a", 1.0, 1, 0))], "_late": [LETTER_ROW]})
-    tables.reset()
-    assert [rows(path, name) for name in table_names(path)] == [[], [], [], [], []]
-    assert set(tables.records().values()) == {0}
-    assert tables.write("q", 0, {"c": 1}, {})
 
 
 @pytest.mark.parametrize(

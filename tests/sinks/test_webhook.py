@@ -225,21 +225,6 @@ def test_a_micro_batch_that_is_run_again_repeats_its_keys(
     assert hooks.values == [0, 1, 2]
 
 
-def test_a_checkpoint_that_is_made_again_asks_for_what_lacks_alone(tmp_path: Path, hooks: Hooks) -> None:
-    sink = WebhookSink("alerts", url=hooks.url)
-    tables = opened(tmp_path, sink)
-    tables.write("q", 0, {"c": 1}, pairs(0))
-    tables.close()
-    again = tables_of(tmp_path, sink, kind=Pair)
-    again.adopt("q", "d")
-    hooks.judge = lambda body: (400, "no") if body["value"] == 2 else None
-    again.catch_up("q", 0, {"c": 1}, pairs(0))
-    again.catch_up("q", 1, {"c": 2}, pairs(1, 2))
-    again.close()
-    assert hooks.values == [0, 1]
-    assert len(letters(tmp_path)) == 1
-
-
 def test_a_writer_that_is_killed_loses_no_record_and_repeats_keys_alone(tmp_path: Path, hooks: Hooks) -> None:
     command = [sys.executable, "-m", "tests.sinks.hooked", str(tmp_path), hooks.url]
     for stop in (2, 7):

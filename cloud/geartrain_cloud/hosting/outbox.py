@@ -48,9 +48,6 @@ class SilentOutbox:
     def write(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
         """Nothing is written."""
 
-    def reset(self) -> None:
-        """Nothing is held."""
-
     def close(self) -> None:
         """Nothing is held."""
 

@@ -57,8 +57,5 @@ class Console:
                 sys.stdout.write(f"{sink.name} and {more} more in micro-batch {batch_id}\n")
         sys.stdout.flush()
 
-    def reset(self) -> None:
-        """Nothing is kept here."""
-
     def close(self) -> None:
         """Nothing is open."""

@@ -124,13 +124,6 @@ class DeltaTables(MarkedStore[Path]):
         """A Delta table holds every record."""
         return {}
 
-    def reset(self) -> None:
-        """Empty the tables, and forget all queries of this flow. Versions before stay readable, as in any
-        Delta table, until somebody cleans up.
-        """
-        for table in self._tables.values():
-            table.empty()
-
     def close(self) -> None:
         """Nothing stays open."""
 
@@ -276,23 +269,6 @@ class Delta:
         for path in newest.parent.glob(f"{self._mark_name(query)}.*.json"):
             if path != newest:
                 path.unlink(missing_ok=True)
-
-    def empty(self) -> None:
-        """Remove all rows, and forget all queries of the flow; raises `TableError`."""
-        from deltalake.exceptions import DeltaError
-
-        table = self._newest()
-        before = table.version()
-        try:
-            for path in (self.folder / _MARKS).glob("*.json"):
-                kept = self._read(path)
-                if kept.flow == self._flow:
-                    self._commit(kept.query, -1, [])
-                    path.unlink()
-            self._newest().delete()
-            self._sync(before)
-        except (OSError, ValueError, DeltaError) as error:
-            raise self._failed(error) from error
 
     def _app(self, query: str) -> str:
         return f"geartrain/{self._flow}/{query}"

@@ -143,12 +143,6 @@ class KafkaTopics(MarkedStore[Way]):
                 for batch in batches:
                     yield from _messages(sink, schema, batch)
 
-    def reset(self) -> None:
-        """Forget the queries of this flow. What a topic holds stays there: Kafka takes nothing back."""
-        for cluster in self._clusters.values():
-            for query in cluster.queries():
-                cluster.write(query, None, ())
-
     def close(self) -> None:
         """Leave the clusters."""
         for cluster in self._clusters.values():
@@ -180,21 +174,8 @@ class Cluster:
             self._open(query)
         return self._marks[query]
 
-    def queries(self) -> list[str]:
-        """The queries of the flow of which the cluster holds a mark; raises `TableError`."""
-        from confluent_kafka import KafkaException
-
-        prefix = self._key("").decode()
-        self._is_refused = False
-        try:
-            held = self._read_marks() if self._has_marks() else {}
-        except KafkaException as raised:
-            raise self._failed("", raised.args[0]) from None
-        names = (key.decode("utf-8", "replace") for key, value in held.items() if value is not None)
-        return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
-
-    def write(self, query: str, mark: Mark | None, messages: Iterator[Said] | tuple[()]) -> None:
-        """Write messages and the mark in one transaction; None forgets the query. Raises `TableError`."""
+    def write(self, query: str, mark: Mark, messages: Iterator[Said] | tuple[()]) -> None:
+        """Write messages and the mark in one transaction; raises `TableError`."""
         from confluent_kafka import KafkaException
 
         self.mark(query)
@@ -216,15 +197,14 @@ class Cluster:
                 self._drop(query)  # the next one asks the cluster what it holds
                 raise self._failed(query, error) from None
 
-    def _transact(self, producer: Producer, query: str, mark: Mark | None, messages: list[Said]) -> None:
+    def _transact(self, producer: Producer, query: str, mark: Mark, messages: list[Said]) -> None:
         producer.poll(0)  # what was said of before
         self._trouble.clear()
         self._is_refused = False
         producer.begin_transaction()
         for said in messages:
             self._produce(producer, said)
-        value = None if mark is None else _mark_bytes(mark)
-        self._produce(producer, Said(self.way.marks, self._key(query), value), 0)  # type: ignore[arg-type]
+        self._produce(producer, Said(self.way.marks, self._key(query), _mark_bytes(mark)), 0)
         self._in_turns(producer, producer.commit_transaction)
 
     def _produce(self, producer: Producer, said: Said, partition: int = -1) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from geartrain_cloud.sinks.binding import NOTHING, Binding, Mark
-from geartrain_cloud.sinks.store import Rows, is_reached
+from geartrain_cloud.sinks.store import Rows
 
 P = TypeVar("P", bound=Hashable)
 
@@ -64,26 +64,10 @@ class MarkedStore(ABC, Generic[P]):
         found = (self._mark(place, query) for place in self._places())
         return [mark.positions for mark in found if mark is not None and mark.positions]
 
-    def adopt(self, query: str, checkpoint: str) -> None:
-        """Bind a query to a checkpoint that was made again; what is held of it stays."""
-        for place in self._places():
-            ends = (self._mark(place, query) or NOTHING).positions
-            self._put(place, query, Mark(checkpoint, -1, ends), {})
-        self._bound[query] = checkpoint
-
     def write(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
         """Write a micro-batch, in one step a place; raises `TableError`."""
         for place in self._places():
             self._write(place, query, batch_id, positions, rows)
-
-    def catch_up(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
-        """As `write`, but a place that stands at `positions` or beyond takes no row."""
-        for place in self._places():
-            held = self._mark(place, query)
-            if held is None or not is_reached(held.positions, positions):
-                self._write(place, query, batch_id, positions, rows)
-            else:
-                self._put(place, query, held._replace(batch_id=max(batch_id, held.batch_id)), {})
 
     def _write(self, place: P, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
         held = self._mark(place, query)

@@ -120,9 +120,6 @@ class MqttTopics:
                 _LOG.warning("the broker %s of a sink is away: %s", net, error)
             await asyncio.sleep(_PAUSE_S)
 
-    def reset(self) -> None:
-        """Nothing is kept here."""
-
     def close(self) -> None:
         """Nothing is open."""
 

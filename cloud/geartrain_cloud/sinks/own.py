@@ -59,14 +59,6 @@ class OwnTables(Protocol):
         """Write a micro-batch that ends at `positions`; False where it is held already."""
         ...
 
-    def adopt(self, query: str, checkpoint: str) -> None:
-        """Bind a query to a checkpoint that was made again; what is held stays."""
-        ...
-
-    def pass_over(self, query: str, batch_id: int) -> None:
-        """Note a micro-batch that made again what is held."""
-        ...
-
     def positions(self, query: str) -> dict[str, int]:
         """Up to which positions what `query` made is held; empty for none."""
         ...
@@ -77,10 +69,6 @@ class OwnTables(Protocol):
 
     def records(self) -> dict[str, int]:
         """Records written so far, by sink."""
-        ...
-
-    def reset(self) -> None:
-        """Empty all tables and forget all queries."""
         ...
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ from geartrain_cloud.sinks.parquet_form import (
     read_manifest,
     table_of,
 )
-from geartrain_cloud.sinks.store import Rows, is_reached
+from geartrain_cloud.sinks.store import Rows
 
 
 @dataclass
@@ -169,24 +169,6 @@ class ParquetTables:
         found = (dataset.queries.get(query, {}).get("positions") for dataset in self._datasets.values())
         return [positions for positions in found if positions]
 
-    def adopt(self, query: str, checkpoint: str) -> None:
-        """Bind a query to a checkpoint that was made again; what the folders hold of it stays."""
-        for dataset in self._datasets.values():
-            held = dataset.queries.get(query, {})
-            changed: dict[str, Any] = {"checkpoint": checkpoint, "batch_id": -1}
-            changed["life"] = held.get("life", 0) + 1  # micro-batches get new numbers, files are not replaced
-            self._set(dataset, query, **changed)
-        self._bound[query] = checkpoint
-
-    def catch_up(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
-        """As `write`, but a folder that stands at `positions` or beyond is left as it is."""
-        for sink, dataset in self._datasets.items():
-            held = dataset.mark(query)
-            if held is None or not is_reached(held.positions, positions):
-                self._write(sink, query, batch_id, positions, rows)
-            elif batch_id > held.batch_id:
-                self._set(dataset, query, batch_id=batch_id)
-
     def _set(self, dataset: _Dataset, query: str, **values: Any) -> None:
         try:
             dataset.set(query, **values)
@@ -215,8 +197,7 @@ class ParquetTables:
             files = list(held["files"])
             batches = [batch for batch in rows.get(sink, ()) if len(batch)]
             if batches:
-                life = f"-{held['life']}" if held.get("life") else ""
-                name = f"{query}{life}-{batch_id:010d}.parquet"
+                name = f"{query}-{batch_id:010d}.parquet"
                 self._write_file(dataset, name, batches)
                 files.append(name)
             held = held | {"files": files, "batch_id": batch_id, "positions": dict(positions)}
@@ -253,15 +234,6 @@ class ParquetTables:
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd")
         write_durable(dataset.folder / name, sink.getvalue().to_pybytes())
-
-    def reset(self) -> None:
-        """Remove every file of every folder."""
-        for dataset in self._datasets.values():
-            try:
-                dataset.save({}, Form(dataset.layout.schema))
-                dataset.remove_orphans()
-            except OSError as error:
-                raise _failed(dataset, error) from error
 
     def close(self) -> None:
         """Nothing stays open."""

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import pq, sql
+from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from geartrain.adapters.sqlite import Fault
@@ -31,7 +31,7 @@ from geartrain_cloud.sinks.layout import AwayError, Layout, TableError
 from geartrain_cloud.sinks.limits import check_postgres
 from geartrain_cloud.sinks.postgres_columns import converter, insert_of, not_kept
 from geartrain_cloud.sinks.secrets import NONE, SinkSecrets, asked_in
-from geartrain_cloud.sinks.store import Rows, is_reached
+from geartrain_cloud.sinks.store import Rows
 
 _LOG = logging.getLogger("geartrain.sinks")
 T = TypeVar("T")
@@ -127,16 +127,6 @@ class PostgresTables:
         found = (self._run(dsn, lambda db: self._mark(db, query)) for dsn in self._databases())
         return [mark.positions for mark in found if mark is not None and mark.positions]
 
-    def adopt(self, query: str, checkpoint: str) -> None:
-        """Bind a query to a checkpoint that was made again; what the databases hold of it stays."""
-        for dsn in self._databases():
-            self._run(dsn, lambda db: self._adopt(db, query, checkpoint))
-        self._bound[query] = checkpoint
-
-    def _adopt(self, db: psycopg.Connection[Any], query: str, checkpoint: str) -> None:
-        held = self._mark(db, query)
-        self._set_mark(db, query, checkpoint, -1, {} if held is None else held.positions)
-
     def _mark(self, db: psycopg.Connection[Any], query: str) -> Mark | None:
         """Checkpoint, last micro-batch and its end positions of a query."""
         found = db.execute(
@@ -165,37 +155,14 @@ class PostgresTables:
 
     def write(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
         """Write a micro-batch, in one transaction a database; raises `TableError`."""
-        self._each(self._write, query, batch_id, positions, rows)
-
-    def catch_up(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
-        """As `write`, but a database that stands at `positions` or beyond is left as it is."""
-        self._each(self._catch_up, query, batch_id, positions, rows)
-
-    def _each(
-        self, how: Callable[..., bool], query: str, batch_id: int, positions: Mapping[str, int], rows: Rows
-    ) -> None:
-        """Bring a micro-batch to each database; how: says whether it was written there."""
         for dsn in self._databases():
             mine = {sink: batches for sink, batches in rows.items() if self._layouts[sink][0] == dsn}
-            bring = partial(how, dsn=dsn, query=query, batch_id=batch_id, positions=positions, rows=mine)
+            bring = partial(
+                self._write, dsn=dsn, query=query, batch_id=batch_id, positions=positions, rows=mine
+            )
             if self._run(dsn, bring):
                 self._changing.discard(dsn)
                 self._joining.discard(dsn)
-
-    def _catch_up(
-        self,
-        db: psycopg.Connection[Any],
-        dsn: str,
-        query: str,
-        batch_id: int,
-        positions: Mapping[str, int],
-        rows: Rows,
-    ) -> bool:
-        held = self._mark(db, query)
-        if held is None or not is_reached(held.positions, positions):
-            return self._write(db, dsn, query, batch_id, positions, rows)
-        self._set_mark(db, query, held.checkpoint, max(batch_id, held.batch_id), held.positions)
-        return False
 
     def _write(
         self,
@@ -244,17 +211,6 @@ class PostgresTables:
             self._binding(db, query).check_checkpoint(held, checkpoint, has_run=False)
             held = Mark(checkpoint, batch_id - 1, {} if held is None else held.positions)
         return held
-
-    def reset(self) -> None:
-        """Empty the tables and forget the queries of this flow."""
-        for dsn in self._databases():
-            names = [layout.table.name for where, layout in self._layouts.values() if where == dsn]
-            self._run(dsn, lambda db, names=names: self._empty(db, names))  # type: ignore[misc]
-
-    def _empty(self, db: psycopg.Connection[Any], names: list[str]) -> None:
-        for name in names:
-            db.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(name)))
-        db.execute(f"DELETE FROM {MARKS} WHERE flow = %s", (self._flow,))  # noqa: S608
 
     def _databases(self) -> list[str]:
         return list(dict.fromkeys(dsn for dsn, _ in self._layouts.values()))

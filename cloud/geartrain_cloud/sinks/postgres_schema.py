@@ -286,24 +286,6 @@ class PostgresSchema:
         count = sum(map(len, batches))
         db.execute("UPDATE _sinks SET records = records + %s WHERE sink = %s", (count, layout.sink))
 
-    def adopt(self, query: str, checkpoint: str) -> None:
-        """Bind a query to a checkpoint that was made again; what the schema holds of it stays."""
-        with self._link.transaction() as db:
-            held = _progress(db, query) or QueryProgress("", -1, {})
-            held = QueryProgress(checkpoint, -1, held.positions, held.log_rows)
-            _set_progress(db, query, held)
-        self._held[query] = held
-
-    def pass_over(self, query: str, batch_id: int) -> None:
-        """Note micro-batch `batch_id`, which made again what the schema holds."""
-        with self._link.transaction() as db:
-            held = _progress(db, query)
-            if held is None or held.batch_id >= batch_id:
-                return
-            held = QueryProgress(held.checkpoint, batch_id, held.positions, held.log_rows)
-            _set_progress(db, query, held)
-        self._held[query] = held
-
     def positions(self, query: str) -> dict[str, int]:
         """Up to which position the schema holds what `query` made; empty for none."""
         held = self._held.get(query)
@@ -316,16 +298,6 @@ class PostgresSchema:
     def records(self) -> dict[str, int]:
         """Records written so far, by sink: each exactly once, those replaced by a later one included."""
         return dict(sorted(self._records.items()))
-
-    def reset(self) -> None:
-        """Empty all tables of the schema and forget all queries, in one transaction."""
-        with self._link.transaction() as db:
-            for (name,) in db.execute("SELECT name FROM _sinks").fetchall():
-                db.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(name)))
-            db.execute("DELETE FROM _queries")
-            db.execute("UPDATE _sinks SET records = 0")
-        self._held.clear()
-        self._records = dict.fromkeys(self._records, 0)
 
     def close(self) -> None:
         """Close the connection."""

@@ -25,7 +25,7 @@ from geartrain.records.codes import Refusal
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.sinks.binding import Binding, Mark
 from geartrain_cloud.sinks.evolution import Evolution, evolutions
-from geartrain_cloud.sinks.layout import Layout, TableError, quoted, system_layouts
+from geartrain_cloud.sinks.layout import Layout, TableError, system_layouts
 from geartrain_cloud.sinks.sqlite_evolution import declare as note_made
 from geartrain_cloud.sinks.sqlite_evolution import evolve, held_layouts, note_again
 
@@ -187,21 +187,6 @@ class SqliteTables:
         self._wanted = None
         return True
 
-    def adopt(self, query: str, checkpoint: str) -> None:
-        """Bind a query to a checkpoint that was made again; what the file holds of it stays."""
-        with self._transaction():
-            held = self._progress(query) or QueryProgress("", -1, {})
-            ends = json.dumps(dict(held.positions), sort_keys=True)
-            self._db.execute(_SET_QUERY, (query, checkpoint, -1, ends, held.log_rows))
-
-    def pass_over(self, query: str, batch_id: int) -> None:
-        """Note micro-batch `batch_id`, which made again what the file holds."""
-        with self._transaction():
-            self._db.execute(
-                "UPDATE _queries SET batch_id = ? WHERE query = ? AND batch_id < ?",
-                (batch_id, query, batch_id),
-            )
-
     def positions(self, query: str) -> dict[str, int]:
         """Up to which position of each channel the file holds what `query` made of it; empty for none."""
         held = self.progress(query)
@@ -222,14 +207,6 @@ class SqliteTables:
         """Records written so far, by sink: each exactly once, those replaced by a later one included."""
         with self._lock:
             return dict(self._db.execute("SELECT sink, records FROM _sinks ORDER BY sink").fetchall())
-
-    def reset(self) -> None:
-        """Empty all tables of the file and forget all queries, in one transaction."""
-        with self._transaction():
-            for (name,) in self._db.execute("SELECT name FROM _sinks").fetchall():
-                self._db.execute(f"DELETE FROM {quoted(name)}")  # noqa: S608
-            self._db.execute("DELETE FROM _queries")
-            self._db.execute("UPDATE _sinks SET records = 0")
 
     def _errors(self) -> AbstractContextManager[None]:
         return translated(TableError, f"the file of tables {self.path}")

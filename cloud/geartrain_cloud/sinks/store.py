@@ -55,10 +55,6 @@ class Store(Protocol):
         """Write a micro-batch, unless it is held; raises `TableError`."""
         ...
 
-    def reset(self) -> None:
-        """Empty all that was declared."""
-        ...
-
     def close(self) -> None:
         """Let go of it."""
         ...
@@ -70,19 +66,6 @@ class Standing(Protocol):
 
     def stands(self, query: str) -> Sequence[Mapping[str, int]]:
         """The positions at which its places hold what `query` has written."""
-        ...
-
-
-@runtime_checkable
-class Keeping(Standing, Protocol):
-    """One that can go on with a checkpoint made again."""
-
-    def adopt(self, query: str, checkpoint: str) -> None:
-        """Bind a query to a checkpoint that was made again, and keep what is held of it."""
-        ...
-
-    def catch_up(self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows) -> None:
-        """Write a micro-batch to those of its places that do not stand at `positions` yet."""
         ...
 
 
@@ -210,36 +193,11 @@ class Tables:
             self._take_back(store, query, batch_id, own)
         return self.own.write(query, batch_id, positions, own, log_rows)
 
-    def catch_up(
-        self, query: str, batch_id: int, positions: Mapping[str, int], rows: Rows, log_rows: int = 0
-    ) -> bool:
-        """As `write`, of a checkpoint that was made again: a store is not given again what it holds."""
-        own, others = self._dealt(rows)
-        held = is_reached(self.own.positions(query), positions)
-        for store, several in others.items():
-            if isinstance(store, Keeping):
-                store.catch_up(query, batch_id, positions, several)
-            elif not held:
-                store.write(query, batch_id, positions, several)
-                self._take_back(store, query, batch_id, own)
-        if not held:
-            return self.own.write(query, batch_id, positions, own, log_rows)
-        self.own.pass_over(query, batch_id)
-        return False
-
     def _take_back(self, store: Store, query: str, batch_id: int, own: dict[str, list[ColumnBatch]]) -> None:
         """Have what a store did not take of a micro-batch be dead letters of the flow's own file."""
         for sink, refusal, batch in store.returned(query, batch_id) if isinstance(store, Returning) else ():
             letters = self._letters(sink, batch, dict.fromkeys(range(len(batch)), refusal))
             own.setdefault(DEAD_LETTERS, []).append(letters)
-
-    def stands(self, query: str) -> list[Mapping[str, int]]:
-        """The positions at which stores hold what `query` has written, the flow's own file first."""
-        found: list[Mapping[str, int]] = [self.own.positions(query)]
-        for store in self._opened.values():
-            if isinstance(store, Keeping):
-                found += store.stands(query)
-        return [positions for positions in found if positions]
 
     @property
     def is_silent(self) -> bool:
@@ -257,15 +215,6 @@ class Tables:
                 if dict(positions) != own and is_reached(positions, own):
                     return positions
         return {}
-
-    def adopt(self, query: str, checkpoint: str) -> None:
-        """Bind a query to a checkpoint that was made again, in every store; raises `TableError`."""
-        for store in self._opened.values():
-            if isinstance(store, Keeping):
-                store.adopt(query, checkpoint)
-            else:
-                store.attach(query, checkpoint, has_run=False)
-        self.own.adopt(query, checkpoint)
 
     def _dealt(
         self, rows: Rows
@@ -305,12 +254,6 @@ class Tables:
     def records(self) -> dict[str, int]:
         """Records written so far to the flow's own file, by sink."""
         return self.own.records()
-
-    def reset(self) -> None:
-        """Empty all stores and forget all queries."""
-        for store in self._opened.values():
-            store.reset()
-        self.own.reset()
 
     def close(self) -> None:
         """Let go of every store."""

@@ -155,10 +155,6 @@ class Webhooks:
             for number, why in sorted(one.refused.items())
         ]
 
-    def reset(self) -> None:
-        """Nothing is kept here beyond a micro-batch."""
-        self._portions.clear()
-
     def close(self) -> None:
         """Nothing is open."""
 
