@@ -1,7 +1,6 @@
 """The revision that a folder was begun with, in a file of it: no other fits its checkpoints and tables.
 
-Beside the record's path. Guarantees: a folder of an earlier release has none and
-gets one at its next start.
+Beside the record's path. Guarantees: a folder that was killed before it had one gets it at its next start.
 """
 
 from __future__ import annotations

@@ -253,8 +253,6 @@ def test_tables_in_files_are_no_obstacle_unless_a_revision_has_them_in_a_folder_
     named = revision(lake_flow("/srv/plant"))
     assert other_sinks([named]) == other_sinks([named, named]) == [("lake", "ParquetTable")]
     assert other_sinks([named, revision(lake_flow(without=True))]) == [("lake", "ParquetTable")]
-    unknown = revision(msgspec.structs.replace(lake_flow(), anew=()))  # of an earlier release
-    assert other_sinks([unknown]) == [("lake", "ParquetTable"), ("delta", "DeltaTable")]
 
 
 def test_an_app_with_parquet_files_elsewhere_is_named_and_those_beside_it_go_whole_with_it(

@@ -606,7 +606,7 @@ class InProcess:
             begin_count=self._offsets[count_name(before.name)],
             revision=before.revision + 1,
             drops=dropped_state(APP, old, new, drop),
-            forms=old.forms or {},
+            forms=old.forms,
             comes_from="",
             takes=None,
         )

@@ -26,7 +26,6 @@ from geartrain.state.moving import StateCell, records
 from geartrain.tasks.migration import form_of
 from geartrain.testing import TestingSink, TestingSource
 from geartrain_cloud.hosting.crossing import dropped_state
-from geartrain_cloud.hosting.errors import HostError
 from geartrain_cloud.hosting.prepared import Prepared
 from geartrain_cloud.spark.buckets import BucketState, forget_steps
 from geartrain_cloud.spark.clocks import encode_clocks
@@ -177,16 +176,11 @@ def test_a_task_may_get_timers_and_lose_them(first: type[Holding], then: type[Ho
     assert run.reads(level("b", 1), clock=90 * SECOND_US) == [("b", -3), ("b", 3)]
 
 
-def test_what_was_kept_before_types_were_noted_is_known_by_what_ran() -> None:
-    refused = "step 'sums' names former types of its state, and what runs was prepared by an earlier release"
-    old = Prepared("p", {}, 1, (), (), (), states={"sums": 1})
-    now = replace(old, forms={"sums": form_of(Held)}, migrates=("sums",))
-    with pytest.raises(HostError, match=refused):
-        dropped_state("levels.1", old, now, ())
-    assert dropped_state("levels.1", old, now, ("sums",)) == {1: ("sums",)}
-    known = replace(old, forms={"sums": form_of(int)})
+def test_what_a_shard_has_kept_without_its_type_is_known_by_what_ran() -> None:
+    known = Prepared("p", {}, 1, (), (), (), states={"sums": 1}, forms={"sums": form_of(int)})
+    now = replace(known, forms={"sums": form_of(Held)}, migrates=("sums",))
     assert dropped_state("levels.1", known, now, ()) == {}
-    assert known.forms is not None
+    assert dropped_state("levels.1", known, now, ("sums",)) == {1: ("sums",)}
     state, clocks = StateMap(), encode_clocks({"levels": SECOND_US})
     for task, forms in ((Adding(), {}), (Holding(), known.forms)):
         fragment = EmbeddedFragment(query_of(task), 1, (7,), forms=forms)
@@ -197,7 +191,7 @@ def test_what_was_kept_before_types_were_noted_is_known_by_what_ran() -> None:
         if not forms:
             cells.save({("sums", encode_key("a")): saved(3)})
             raw = msgspec.msgpack.decode(state.values[-1])
-            state.values[-1] = msgspec.msgpack.encode([*raw[:4], {}])  # as an earlier release left it
+            state.values[-1] = msgspec.msgpack.encode([*raw[:4], {}])  # which names no type
     assert BucketState(state, 1).load("sums", encode_key("a")) == saved(Held(13))
 
 

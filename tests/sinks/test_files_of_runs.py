@@ -13,7 +13,7 @@ import pytest
 from geartrain import Table
 from geartrain.schema import ColumnBatch, derive
 from geartrain.sinks import DeltaTable, ParquetTable, Sink
-from geartrain_cloud.platform.runs import files_of_run, runs_with_tables, serve_run
+from geartrain_cloud.platform.runs import runs_with_tables, serve_run
 from geartrain_cloud.sinks.app_tables import AppTables
 from geartrain_cloud.sinks.opening import SinkPlace, is_anew, open_places
 from geartrain_cloud.sinks.parquet_form import read_table
@@ -124,34 +124,6 @@ def test_a_removal_that_is_killed_at_any_step_goes_on_and_ends_the_same(
         assert [symbols(one) for one in app.folders()] == [[stays] * 2] * 2
         step += 1
     assert step > 2 * 3 + 2 + 1  # files and folders of two tables, the folders themselves, the tables' file
-
-
-def test_files_of_a_later_run_that_an_earlier_release_wrote_beside_its_tables_are_its_own(
-    tmp_path: Path,
-) -> None:
-    app = AppTables(tmp_path / "lake.1" / "tables.sqlite")
-    parent = app.first.parent
-    opened(app, 1, {"kept": Table("kept")}).close()
-    opened(app, 2, {"kept": Table("kept")}).close()
-    serve_run(app.first, 2)
-    app.remove(1)
-    tables = opened(app, 2, folder=parent)  # with an update, the second run got these
-    write(tables, 0, "purged-value")
-    tables.close()
-    assert app.files(2) == parent
-    tables = opened(app, 2)
-    write(tables, 1, "of-this-release")
-    tables.close()
-    assert app.folders() == [parent / "lake.parquet", parent / "lake2.parquet"]
-    assert symbols(parent / "lake.parquet") == ["of-this-release", "purged-value"]
-    tables = opened(app, 3)
-    write(tables, 0, "other-value")
-    tables.close()
-    assert files_of_run(app.first, 3) == parent / "run-3"
-    serve_run(app.first, 3)
-    app.remove(2)
-    assert holding(tmp_path, "purged-value") == []
-    assert [symbols(one) for one in app.folders()] == [["other-value"]] * 2
 
 
 @pytest.mark.parametrize(

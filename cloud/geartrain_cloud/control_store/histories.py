@@ -33,7 +33,7 @@ def move_histories(database: sqlite3.Connection, folder: Path) -> set[str]:
     found = set[str]()
     for table, columns in _COLUMNS.items():
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone():
-            continue  # of a former release
+            continue  # the store was killed before it had any
         for column in columns:
             query = f"SELECT instance, {column} FROM {table} WHERE {column} LIKE '%\"{HISTORY}\"%'"  # noqa: S608
             for instance, text in database.execute(query).fetchall():

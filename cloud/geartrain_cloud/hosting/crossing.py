@@ -42,7 +42,7 @@ def dropped_state(
 
     Raises `HostError` where state would have to move behind another shuffle, or take another form.
     """
-    merged = (set(old.merges) ^ set(new.merges)) if old.merges is not None and new.merges is not None else ()
+    merged = set(old.merges) ^ set(new.merges)
     found: dict[int, tuple[str, ...]] = {}
     for step, stage in sorted(old.states.items()):
         now = new.states.get(step)
@@ -53,12 +53,6 @@ def dropped_state(
                 f"flow {flow}: step {step!r} stands behind shuffle {stage} and would stand behind shuffle "
                 f"{now}, where its state cannot follow: have an update drop it, by gear update "
                 f"--drop-state {step}, or submit the flow under another name, with all cuts it is to have"
-            )
-        elif old.forms is None and step in new.migrates:
-            raise HostError(
-                f"flow {flow}: step {step!r} names former types of its state, and what runs was prepared by "
-                "an earlier release, which did not note its type: give gear update the flow that runs first, "
-                "and then the new one"
             )
         elif step in merged:
             raise HostError(

@@ -350,7 +350,7 @@ class Group:
             begin=places,
             begin_count=offsets[count_name(earlier.name)],
             drops=drops,
-            forms=read_prepared(self._places.plans, earlier.plan, earlier.code).forms or {},
+            forms=read_prepared(self._places.plans, earlier.plan, earlier.code).forms,
             unread=unread_since(earlier, admission.prepared.channels, places),
         )
         said = admission.prepared.past

@@ -105,7 +105,7 @@ class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     those behind a shuffle; channels: what it reads; sources: the flow's; sinks: what the cloud writes; down:
     what goes to devices; states: of each step that keeps state, the stage in which it stands; merges: the
     aggregates among them that merge what devices gather; forms: by task, what stands for the layout of what
-    it keeps, both None where nobody has said; migrates: the tasks that name former types of their state;
+    it keeps; migrates: the tasks that name former types of their state;
     past: how new steps read the log of before, None where they do not; program: which one has made all this.
     """
 
@@ -117,8 +117,8 @@ class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sinks: tuple[SinkSaid, ...]
     down: tuple[DownSaid, ...] = ()
     states: dict[str, int] = {}
-    merges: tuple[str, ...] | None = None
-    forms: dict[str, str] | None = None
+    merges: tuple[str, ...] = ()
+    forms: dict[str, str] = {}
     migrates: tuple[str, ...] = ()
     past: PastSaid | None = None
     program: str = ""

@@ -35,13 +35,9 @@ def note_of_run(tables: Path, run: int) -> Path:
 def files_of_run(tables: Path, run: int) -> Path:
     """The folder for files of other sinks of a run; tables: those of the first.
 
-    The first run has them beside its tables, and so has the one run that there is where an earlier release
-    wrote them there. Each other run has a folder.
+    The first run has them beside its tables, each other one has a folder.
     """
-    own = tables.with_name(f"run-{run}")
-    if run == 1 or (run == min(runs_with_tables(tables), default=1) and folders_of_files(tables.parent)):
-        return tables.parent
-    return own
+    return tables.parent if run == 1 else tables.with_name(f"run-{run}")
 
 
 def folders_of_files(folder: Path) -> list[Path]:
