@@ -27,7 +27,7 @@ OTHER = {name: data + b"\n" for name, data in ONE.items()}
 
 async def waiting(path: Path) -> dict[str, tuple[Lane, list[OutBatch]]]:
     """By device, what an outbox has for it; the first batch of each is acked then."""
-    one = SqliteOutbox(path, "loop", create=False)
+    one = SqliteOutbox(path, "loop")
     await one.open()
     found = {}
     for lane in await one.changed():

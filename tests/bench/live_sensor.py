@@ -30,6 +30,7 @@ from geartrain_edge.agent.agent import Agent
 from geartrain_edge.spool.spool import SqliteSpool
 from tests.bench.at_the_edge import SETTINGS
 from tests.bench.harness import ROOT
+from tests.rosters import document, put_flow
 
 
 class Reading(Record):
@@ -137,12 +138,9 @@ def sending(plan: Plan, folder: Path, channel: str) -> Iterator[Hops]:
     hops, flow = Hops(broker.kind), plan.graph.name
     device = SETTINGS.device
     config = folder / "ingest.toml"
-    sources = ", ".join(f'{step.id} = "all"' for step in plan.graph.sources())
-    config.write_text(
-        f'log = "{folder / "log"}"\nbroker = "{broker.address}"\n'
-        f'[flows.{flow}]\ndevices = ["{device}"]\n'
-        f'sources = {{ {sources} }}\nchannels = {{ {channel} = "all" }}\n'
-    )
+    config.write_text(f'log = "{folder / "log"}"\nbroker = "{broker.address}"\n')
+    sources = {step.id: (device,) for step in plan.graph.sources()}
+    put_flow(folder / "log", flow, document(sources, {channel: tuple(sources)}))
 
     async def run() -> None:
         spool = _Spool(folder / "agent" / "spool.sqlite", hops)

@@ -53,7 +53,7 @@ class Tally(LoopNet):
 
 def _config(folder: Path, devices: list[TestDevice]) -> IngestConfig:
     config = make_config(folder, tuple(device.name for device in devices))
-    return replace(config, group_commit_ms=IngestConfig({}).group_commit_ms)
+    return replace(config, group_commit_ms=IngestConfig().group_commit_ms)
 
 
 async def _measured(folder: Path, devices: list[TestDevice], rounds: int, rows: int) -> tuple[float, float]:

@@ -28,6 +28,7 @@ from geartrain_cloud.broker import choose_broker, wait_until_ready
 from tests.bench.harness import ROOT, SIZE, Work, scaled
 from tests.bench.urgent_flows import SECOND_US
 from tests.edge.device_parent import Device, Platform
+from tests.rosters import document, put_flow
 
 ROUNDS = 5 if SIZE > 0.01 else 1
 ALARMS = scaled(2_000, least=100) // ROUNDS
@@ -170,13 +171,11 @@ def running(folder: Path, flows: Mapping[str, Sequence[str]]) -> Iterator[Device
         started.append(subprocess.Popen(broker.command))
         wait_until_ready(broker.host, broker.port, timeout_s=60)
         device = Device(folder, broker.address)
-        told = [
-            f'[flows."{name}"]\ndevices = ["truck-1"]\nbounded = false\n'
-            f'sources = {{ {source} = "all" }}\nchannels = {{ {(channels or [source])[0]} = "all" }}\n'
-            for name, (source, *channels) in flows.items()
-        ]
+        for name, (source, *channels) in flows.items():
+            above = {(channels or [source])[0]: (source,)}
+            put_flow(folder / "log", name, document({source: ("truck-1",)}, above, bounded=False))
         config = folder / "ingest.toml"
-        config.write_text(f'log = "{folder / "log"}"\nbroker = "{broker.address}"\n' + "".join(told))
+        config.write_text(f'log = "{folder / "log"}"\nbroker = "{broker.address}"\n')
         ingest = [sys.executable, "-m", "geartrain_cloud.ingest.main", "--config", str(config)]
         started.append(subprocess.Popen(ingest, cwd=ROOT, stderr=subprocess.DEVNULL))
         yield device

@@ -17,6 +17,7 @@ import pandas  # noqa: F401  # Arrow loads it for its first array: not while a t
 from msgspec.structs import replace
 
 from geartrain.adapters.system import SystemClock, SystemRandomness
+from geartrain.delivery.receiver import WaitingBudget
 from geartrain.errors import NetError
 from geartrain.ports import Incoming, SplitProgress
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
@@ -35,15 +36,19 @@ from geartrain.wire.crossing import Crossing, encode_crossing
 from geartrain.wire.digest import FIRST_DIGEST, next_digest
 from geartrain.wire.envelope import Ack, BatchKind, Control, Envelope, Header, Nack, NackReason, Welcome
 from geartrain.wire.topics import parse_up, up_topic
-from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
+from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.counters import Counter
+from geartrain_cloud.ingest.flow import FollowedFlow
 from geartrain_cloud.ingest.ingest import Ingest
+from geartrain_cloud.ingest.recovery import Recovered, recover
+from geartrain_cloud.ingest.roster import Followed
 from geartrain_cloud.log.disk import OsDisk
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.reader import LogReader
-from geartrain_cloud.log.roster import FollowedRoster
+from geartrain_cloud.log.roster import FollowedRoster, RosterReader
 from geartrain_cloud.log.segment import encode_segment, merge_segments
 from geartrain_cloud.ports import LedgerChange
+from tests.rosters import document, put_flow
 from tests.waiting import WAIT_S
 
 FLOW = "stocks"
@@ -329,10 +334,27 @@ class RecordingDisk(OsDisk):
 
 
 def make_config(folder: Path, devices: tuple[str, ...] = ("device-1",), **changes: Any) -> IngestConfig:
-    """One flow, whose source and channel `quotes` all devices have."""
-    flow = FlowConfig.of(devices, {"quotes": devices})
+    """Settings, where the roster has one flow, whose source and channel `quotes` all devices have."""
+    put_flow(folder, FLOW, document({"quotes": devices}))
     settings: dict[str, Any] = {"log": folder, "group_commit_ms": 5, "nack_interval_ms": 1_000, **changes}
-    return IngestConfig(flows={FLOW: flow}, **settings)
+    return IngestConfig(**settings)
+
+
+def followed_flows(folder: Path) -> Mapping[str, FollowedFlow]:
+    """The flows that the roster of a log has, as ingest takes them."""
+    found = Followed()
+    found.take(RosterReader(folder).after())
+    return found.flows
+
+
+async def recovered(config: IngestConfig) -> Recovered:
+    """What a life of ingest would begin with."""
+    ledger, disk = SqliteLedger(config.log), OsDisk(config.log)
+    try:
+        return await recover(config, followed_flows(config.log), ledger, disk, WaitingBudget(1, 1))
+    finally:
+        await ledger.close()
+        disk.close()
 
 
 @dataclass
@@ -362,6 +384,7 @@ async def running(config: IngestConfig, net: LoopNet | None = None) -> AsyncIter
     ledger, disk = RecordingLedger(config.log, journal), RecordingDisk(config.log, journal)
     ingest = Ingest(
         config,
+        FollowedRoster(config.log),
         ledger,
         disk,
         wire,
@@ -369,7 +392,6 @@ async def running(config: IngestConfig, net: LoopNet | None = None) -> AsyncIter
         encode_segment,
         SystemRandomness(),
         merge_segments,
-        roster=FollowedRoster(config.log) if config.follows_roster else None,
     )
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(ingest.run())

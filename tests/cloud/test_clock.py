@@ -9,16 +9,11 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geartrain.delivery.receiver import WaitingBudget
 from geartrain.records.event_time import START_OF_TIME
 from geartrain_cloud.ingest.clock import SourceClock
-from geartrain_cloud.ingest.config import IngestConfig
-from geartrain_cloud.ingest.recovery import Recovered, recover
-from geartrain_cloud.log.disk import OsDisk
-from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.ports import EntryKind
-from tests.cloud.fleet import TestDevice, make_config, running
+from tests.cloud.fleet import TestDevice, make_config, recovered, running
 
 NAMES = ("device-1", "device-2", "device-3")
 STEPS = st.lists(
@@ -115,7 +110,7 @@ async def check_replay(folder: Path, moves: list[tuple[str, str, int]]) -> None:
                 place: p.clocks["quotes"].value
                 for place, p in world.ingest._started().known.partitions.items()
             }
-        known = await _recovered(folder, config)
+        known = await recovered(config)
         assert {place: p.clocks["quotes"].value for place, p in known.partitions.items()} == running_clocks
         for (flow, index), partition in known.partitions.items():
             entries = LogReader(folder).entries(flow, str(index), 0, partition.number)
@@ -127,12 +122,3 @@ async def check_replay(folder: Path, moves: list[tuple[str, str, int]]) -> None:
                 == min(d.time if d.seq > 1 else START_OF_TIME for d in devices.values())
             )
             assert {e.device for e in entries if e.kind is EntryKind.ASSIGNED} == set(NAMES[:2])
-
-
-async def _recovered(folder: Path, config: IngestConfig) -> Recovered:
-    ledger, disk = SqliteLedger(folder), OsDisk(folder)
-    try:
-        return await recover(config, ledger, disk, WaitingBudget(1, 1))
-    finally:
-        await ledger.close()
-        disk.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,14 @@ from geartrain.graph.graph import CLAIMS
 from geartrain.schema import RowCodec
 from geartrain.state.claims import Claim
 from geartrain.wire.envelope import NackReason
+from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.log.entry_reasons import entry_sentence
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.ports import EntryKind
 from geartrain_cloud.spark.claims import claims_lost
 from tests.cloud.fleet import FLOW, PATIENCE_S, QUOTE, Running, TestDevice, make_config, prices, running
 from tests.cloud.test_protocol import dropped, play
+from tests.rosters import document, put_flow
 
 
 def crossings(reader: LogReader) -> list[tuple[int, str]]:
@@ -240,16 +241,23 @@ def test_a_gap_lets_no_batch_from_before_the_first_crossing_in(tmp_path: Path) -
     assert reader.counters()["set_back_batches"] == 1
 
 
+def claiming(folder: Path) -> IngestConfig:
+    """A flow whose devices claim state."""
+    config, devices = make_config(folder), ("device-1",)
+    channels = dict.fromkeys(("quotes", CLAIMS), ("quotes",))
+    put_flow(folder, FLOW, document({"quotes": devices}, channels))
+    return config
+
+
 @pytest.mark.parametrize("claimed", [False, True])
 def test_a_new_epoch_of_a_spool_that_has_never_claimed_says_so_where_devices_claim(
     tmp_path: Path, *, claimed: bool
 ) -> None:
     known = {CLAIMS: RowCodec(Claim).schema} if claimed else {}
-    plain = make_config(tmp_path)
-    flow = replace(plain.flows[FLOW], channels={**plain.flows[FLOW].channels, CLAIMS: ("quotes",)})
+    config = claiming(tmp_path)
 
     async def story() -> LogReader:
-        async with running(replace(plain, flows={FLOW: flow})) as world, asyncio.timeout(PATIENCE_S):
+        async with running(config) as world, asyncio.timeout(PATIENCE_S):
             first, later = TestDevice(), TestDevice(epoch=b"epoch--2")
             world.net.deliver(first.topic, first.hello(1, "quotes"), first.schemas(), first.quotes(1.0))
             await world.net.acked(first)
@@ -269,9 +277,7 @@ def test_a_new_epoch_of_a_spool_that_has_never_claimed_says_so_where_devices_cla
 
 
 def test_it_says_so_after_a_restart_behind_a_fresh_spool_as_well(tmp_path: Path) -> None:
-    plain = make_config(tmp_path)
-    flow = replace(plain.flows[FLOW], channels={**plain.flows[FLOW].channels, CLAIMS: ("quotes",)})
-    config = replace(plain, flows={FLOW: flow})
+    config = claiming(tmp_path)
     first, fresh, later = (TestDevice(epoch=f"epoch--{number}".encode()) for number in (1, 2, 3))
     later.crossing = 1
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from geartrain.adapters.system import SystemClock
-from geartrain.errors import ConfigError
 from geartrain.records.record import Record
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain_client.cli import main
 from geartrain_cloud.ingest.alarm import Alarm
-from geartrain_cloud.ingest.config import FlowConfig, IngestConfig, read_config
+from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.ingest.domains import STRAYS_MAX, Domains
+from geartrain_cloud.ingest.flow import FollowedFlow
 from geartrain_cloud.ingest.streams import DeviceStream
 from geartrain_cloud.inspecting.devices import describe_devices
 from geartrain_cloud.log.reader import LogReader
 from tests.cloud.fleet import FLOW, QUOTE, TestDevice, make_config, running
+from tests.rosters import document, put_flow
 
 DEVICES = ("device-1", "device-2")
 
@@ -31,7 +31,8 @@ DEVICES = ("device-1", "device-2")
 def claiming(folder: Path, fields: Mapping[str, str]) -> IngestConfig:
     """Two devices, whose flow claims that each value of a field lives on one of them."""
     config = make_config(folder, DEVICES)
-    return replace(config, flows={FLOW: replace(config.flows[FLOW], partitioned_by=fields)})
+    put_flow(folder, FLOW, document({"quotes": DEVICES}, partitioned_by=fields))
+    return config
 
 
 def quotes(device: TestDevice, *symbols: str) -> bytes:
@@ -113,13 +114,14 @@ class Watched:
     """Domains over two channels of one flow that share the field `street`."""
 
     def __init__(self, values_max: int = 100) -> None:
-        flow = FlowConfig.of(
-            ("a", "b"),
+        told = document(
             {"passes": ("a", "b"), "loops": ("a", "b")},
             partitioned_by={"passes": "street", "loops": "street"},
         )
         self.counters = Counters({})
-        self.domains = Domains({"traffic": flow}, self.counters, Alarm(SystemClock()), values_max)
+        self.domains = Domains(
+            {"traffic": FollowedFlow.of(told)}, self.counters, Alarm(SystemClock()), values_max
+        )
 
     def send(self, device: str, channel: str, *streets: str | None) -> None:
         columns: list[list[Any]] = [list(streets), list(range(len(streets)))]
@@ -171,46 +173,3 @@ def test_text_of_a_device_is_escaped() -> None:
     world.send("a", "passes", "\x1b[2Jmain")
     world.send("b", "passes", "\x1b[2Jmain")
     assert world.domains.strays("traffic")[0]["value"] == "\\x1b[2Jmain"
-
-
-FLOWS = """
-log = "log"
-[flows.stocks]
-devices = ["device-1"]
-[flows.stocks.sources]
-quotes = "all"
-[flows.stocks.channels]
-quotes = "all"
-"""
-
-
-def test_the_claims_are_a_table_of_the_configuration(tmp_path: Path) -> None:
-    path = tmp_path / "ingest.toml"
-    path.write_text(FLOWS + '[flows.stocks.partitioned_by]\nquotes = "symbol"\n', encoding="utf-8")
-    assert dict(read_config(path).flows["stocks"].partitioned_by) == {"quotes": "symbol"}
-    path.write_text(FLOWS, encoding="utf-8")
-    assert dict(read_config(path).flows["stocks"].partitioned_by) == {}
-
-
-@pytest.mark.parametrize(
-    ("more", "sentence"),
-    [
-        (
-            '[flows.stocks.partitioned_by]\nprices = "symbol"',
-            "there is no such channel; there are quotes",
-        ),
-        (
-            "[flows.stocks.partitioned_by]\nquotes = 3",
-            "flows.stocks.partitioned_by.quotes: give the name of a",
-        ),
-        ('[flows.stocks.partitioned_by]\nquotes = ""', "give the name of a field, not ''"),
-    ],
-)
-def test_a_mistake_in_them_is_a_sentence(tmp_path: Path, more: str, sentence: str) -> None:
-    path = tmp_path / "ingest.toml"
-    path.write_text(FLOWS + more, encoding="utf-8")
-    with pytest.raises(ConfigError, match=sentence):
-        read_config(path)
-    path.write_text(FLOWS.replace("devices =", 'partitioned_by = "symbol"\ndevices ='), encoding="utf-8")
-    with pytest.raises(ConfigError, match="partitioned_by: give a table of channels"):
-        read_config(path)

@@ -380,13 +380,6 @@ def test_what_comes_alone_does_not_wait_for_others(tmp_path: Path) -> None:
     play(tmp_path, scenario, group_commit_ms=int(pause_s * 1_000))
 
 
-def test_only_the_topics_of_its_flows_are_subscribed(tmp_path: Path) -> None:
-    async def scenario(world: Running, device: TestDevice) -> None:
-        assert world.net.filters == ["geartrain/v1/+/+/stocks/up"]
-
-    play(tmp_path, scenario)
-
-
 def test_full_group_is_committed_before_its_time_and_holds_back_the_rest(tmp_path: Path) -> None:
     async def scenario(world: Running, device: TestDevice) -> None:
         world.net.deliver(device.topic, *(device.quotes(1.0, 2.0, 3.0) for _ in range(10)))

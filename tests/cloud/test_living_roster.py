@@ -20,8 +20,9 @@ from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.records.record import Record
 from geartrain.schema import RowCodec
 from geartrain.wire.envelope import BatchKind, Header, NackReason
-from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, IngestConfig
+from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.counters import Counter
+from geartrain_cloud.ingest.flow import SYSTEM_CHANNELS
 from geartrain_cloud.ingest.roster import Followed
 from geartrain_cloud.inspecting.devices import describe_devices
 from geartrain_cloud.log.entry_reasons import EntryCode
@@ -40,10 +41,9 @@ def config_of(folder: Path, **changes: Any) -> IngestConfig:
     settings: dict[str, Any] = {
         "group_commit_ms": 5,
         "nack_interval_ms": 50,
-        "follows_roster": True,
         **changes,
     }
-    return IngestConfig({}, log=folder, **settings)
+    return IngestConfig(log=folder, **settings)
 
 
 def document(*devices: str, **changes: Any) -> RosterDocument:

@@ -20,18 +20,13 @@ from geartrain.wire.envelope import Ack
 from geartrain.wire.topics import ack_topic
 from geartrain_cloud.log.reader import LogReader
 from tests.cloud.fleet import FLOW, TestDevice, prices
+from tests.rosters import document, put_flow
 from tests.running_broker import running_broker
 from tests.waiting import WAIT_S
 
 CONFIG = """
 log = "log"
 broker = "127.0.0.1:{port}"
-[flows.stocks]
-devices = ["device-1"]
-[flows.stocks.sources]
-quotes = "all"
-[flows.stocks.channels]
-quotes = "all"
 """
 
 
@@ -45,6 +40,7 @@ def broker_port(tmp_path: Path, broker_kind: Literal["mosquitto", "amqtt"]) -> I
 def gear_ingest(folder: Path, port: int, before: str = "") -> Iterator[subprocess.Popen[bytes]]:
     path = folder / "ingest.toml"
     path.write_text(CONFIG.format(port=port), encoding="utf-8")
+    put_flow(folder / "log", FLOW, document({"quotes": ("device-1",)}))
     shell = f'{before}exec "$0" -m geartrain_cloud.ingest.main --config "$1"'
     command = ["sh", "-c", shell, sys.executable, str(path)]
     with (folder / "ingest.log").open("ab") as log:
@@ -198,10 +194,10 @@ def test_mistakes_are_one_sentence_and_an_exit_code(tmp_path: Path) -> None:
         return done.returncode, done.stderr.splitlines()
 
     assert run() == (2, [f"gear-ingest: {path} cannot be read: No such file or directory"])
-    path.write_text(CONFIG.format(port=1) + "prises = 'all'\nlag = 7\n", encoding="utf-8")
+    path.write_text(CONFIG.format(port=1) + "[flows.stocks]\ndevices = ['device-1']\n", encoding="utf-8")
     code, lines = run()
     assert (code, len(lines)) == (2, 1)
-    assert "flows.stocks.channels.lag: give a list of the sources above it" in lines[0]
+    assert "flows: ingest takes them from the log's roster" in lines[0]
     path.write_text(CONFIG.format(port=1), encoding="utf-8")
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "ledger.sqlite").write_bytes(b"no database at all" * 1_000)

@@ -13,30 +13,27 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as msgspec_replace
 
-from geartrain.delivery.receiver import WaitingBudget
 from geartrain.errors.reason import make_reason
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
-from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
+from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.counters import Counter
-from geartrain_cloud.ingest.recovery import recover
 from geartrain_cloud.inspecting.devices import describe_devices
-from geartrain_cloud.log.disk import OsDisk
 from geartrain_cloud.log.entry_reasons import EntryCode
-from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.ports import EntryKind
-from tests.cloud.fleet import FLOW, LoopNet, Running, TestDevice, running
+from tests.cloud.fleet import FLOW, LoopNet, Running, TestDevice, recovered, running
+from tests.rosters import document, put_flow
 from tests.waiting import WAIT_S
 
 NAMES = ("device-1", "device-2")
 
 
 def live_config(folder: Path, join_timeout_s: float = 60.0, idle_after_s: float = 60.0) -> IngestConfig:
-    members = {"quotes": NAMES}
-    flow = FlowConfig.of(
-        NAMES, members, bounded=False, join_timeout_s=join_timeout_s, idle_after_s=idle_after_s
+    told = document(
+        {"quotes": NAMES}, bounded=False, join_timeout_s=join_timeout_s, idle_after_s=idle_after_s
     )
-    return IngestConfig(flows={FLOW: flow}, log=folder, group_commit_ms=1, nack_interval_ms=1)
+    put_flow(folder, FLOW, told)
+    return IngestConfig(log=folder, group_commit_ms=1, nack_interval_ms=1)
 
 
 def kinds(folder: Path, *wanted: EntryKind) -> list[tuple[EntryKind, str, int]]:
@@ -60,8 +57,8 @@ async def until_excluded(world: Running, devices: int) -> None:
 def test_a_source_that_a_device_has_no_longer_is_released_once_and_comes_back_when_it_does(
     tmp_path: Path,
 ) -> None:
-    members = {"quotes": NAMES, "doors": NAMES}
-    flow = FlowConfig.of(NAMES, members, bounded=False, join_timeout_s=60.0, idle_after_s=60.0)
+    sources = {"quotes": NAMES, "doors": NAMES}
+    put_flow(tmp_path, FLOW, document(sources, bounded=False, join_timeout_s=60.0, idle_after_s=60.0))
     device, other = TestDevice(), TestDevice("device-2", b"epoch--2")
     device.sources = other.sources = ("quotes", "doors")
 
@@ -69,7 +66,7 @@ def test_a_source_that_a_device_has_no_longer_is_released_once_and_comes_back_wh
         return one.batch(msgspec_replace(one.header(), source_watermarks=marks), b"")
 
     async def run() -> None:
-        config = IngestConfig(flows={FLOW: flow}, log=tmp_path, group_commit_ms=1, nack_interval_ms=1)
+        config = IngestConfig(log=tmp_path, group_commit_ms=1, nack_interval_ms=1)
         async with running(config) as world:
             world.net.deliver(other.topic, other.schemas(), moved(other, quotes=90, doors=90))
             world.net.deliver(device.topic, device.schemas(), moved(device, quotes=10, doors=10))
@@ -232,12 +229,7 @@ async def check_replay(folder: Path, moves: list[tuple[str, str, int]]) -> None:
 
 
 async def check_recovered(folder: Path, config: IngestConfig, model: Model) -> None:
-    ledger, disk = SqliteLedger(folder), OsDisk(folder)
-    try:
-        known = await recover(config, ledger, disk, WaitingBudget(1, 1))
-    finally:
-        await ledger.close()
-        disk.close()
+    known = await recovered(config)
     partition = known.partitions[FLOW, 0]
     assert partition.clocks["quotes"].value == partition.logged_clock(["quotes"]) == model.clock
     assert partition.clocks["quotes"].excluded == sorted(model.away)

@@ -13,7 +13,7 @@ import pytest
 from geartrain.errors import ConfigError, FencedError, LedgerError
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.wire.topics import BUCKETS, bucket
-from geartrain_cloud.ingest.config import FlowConfig, IngestConfig, read_config
+from geartrain_cloud.ingest.config import IngestConfig, read_config
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.log.entry_reasons import EntryCode
 from geartrain_cloud.log.ledger import SqliteLedger
@@ -22,6 +22,7 @@ from geartrain_cloud.log.reader import LogReader, Room
 from geartrain_cloud.log.verify import verify_log
 from geartrain_cloud.ports import EntryKind, LedgerChange, StoredSchema
 from tests.cloud.fleet import FLOW, LoopNet, TestDevice, make_config, running
+from tests.rosters import document, put_flow
 from tests.waiting import WAIT_S
 
 NAMES = [f"device-{n}" for n in range(400)]
@@ -114,8 +115,9 @@ def test_partition_whose_devices_are_all_excluded_follows_and_its_records_are_ov
 ) -> None:
     steady, silent = TestDevice(named(0, 2)), TestDevice(named(1, 2))
     devices = (steady.name, silent.name)
-    flow = FlowConfig.of(devices, {"quotes": devices}, bounded=False, join_timeout_s=0.5, idle_after_s=0.5)
-    config = replace(config_of(tmp_path, 2, devices), flows={FLOW: flow})
+    config = config_of(tmp_path, 2, devices)
+    told = document({"quotes": devices}, bounded=False, join_timeout_s=0.5, idle_after_s=0.5)
+    put_flow(tmp_path, FLOW, told)
 
     async def run() -> LogReader:
         async with running(config) as world:
@@ -243,18 +245,16 @@ def test_other_buckets_are_refused(tmp_path: Path, buckets: str, sentence: str) 
 
 def _read(folder: Path, buckets: str) -> IngestConfig:
     path = folder / "ingest.toml"
-    path.write_text(
-        f'buckets = "{buckets}"\n[log]\nfolder = "log"\npartitions = 4\n'
-        '[flows.f]\ndevices = ["d"]\n[flows.f.sources]\nc = "all"\n[flows.f.channels]\nc = "all"\n'
-    )
+    path.write_text(f'buckets = "{buckets}"\n[log]\nfolder = "log"\npartitions = 4\n')
     return read_config(path)
 
 
 def test_a_member_without_a_source_holds_no_clock_of_another_ingest_back(tmp_path: Path) -> None:
     """What ingest hears of others' partitions is of sources alone."""
     here, there = named(0, 2), named(1, 2)
-    flow = FlowConfig.of((here, there), {"quotes": (here,), "trades": ()}, {"quotes": ("quotes",)})
-    config = replace(config_of(tmp_path, 2, (here, there)), flows={FLOW: flow})
+    told = document({"quotes": (here,), "trades": ()}, {"quotes": ("quotes",)}, devices=(there,))
+    put_flow(tmp_path, FLOW, told)
+    config = IngestConfig(log=tmp_path, partitions=2, group_commit_ms=5)
     device = TestDevice(here)
 
     async def run() -> LogReader:

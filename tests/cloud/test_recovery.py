@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from geartrain.errors import ConfigError, DiskError, LedgerError
+from geartrain.errors import DiskError, LedgerError
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain.wire.envelope import NackReason
-from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
+from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.ports import LedgerChange
 from tests.cloud.fleet import FLOW, LoopNet, TestDevice, make_config, prices, running
+from tests.rosters import document, put_flow
 
 
 def segments(folder: Path) -> list[Path]:
@@ -176,14 +177,6 @@ def test_second_ingest_fences_the_first(tmp_path: Path) -> None:
     assert prices(LogReader(tmp_path)) == []
 
 
-def test_device_that_left_the_configuration_is_named(tmp_path: Path) -> None:
-    device = TestDevice()
-    asyncio.run(send(make_config(tmp_path, ("device-1", "device-2")), device, device.schemas()))
-    error = start_fails(make_config(tmp_path))
-    assert isinstance(error, ConfigError)
-    assert "lacks device device-2" in str(error)
-
-
 def test_device_assigned_late_is_overtaken_where_the_clock_has_passed(tmp_path: Path) -> None:
     first, second = TestDevice(), TestDevice("device-2", b"epoch--2")
 
@@ -259,10 +252,8 @@ def test_status_is_not_needed_to_go_on(tmp_path: Path) -> None:
 
 def test_channel_fed_by_some_devices_waits_for_these_only(tmp_path: Path) -> None:
     first, second = TestDevice(), TestDevice("device-2", b"epoch--2")
-    devices = (first.name, second.name)
-    config = IngestConfig(
-        flows={FLOW: FlowConfig.of(devices, {"quotes": (first.name,)})}, log=tmp_path, group_commit_ms=5
-    )
+    put_flow(tmp_path, FLOW, document({"quotes": (first.name,)}, devices=(second.name,)))
+    config = IngestConfig(log=tmp_path, group_commit_ms=5)
 
     async def run() -> LogReader:
         async with running(config) as world:

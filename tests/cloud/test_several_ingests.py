@@ -22,6 +22,7 @@ from geartrain_cloud.log.verify import verify_log
 from tests.cloud.fleet import FLOW, TestDevice
 from tests.cloud.test_main import linked
 from tests.cloud.test_partitions import flow_clock, named
+from tests.rosters import document, put_flow
 from tests.waiting import WAIT_S, Wait
 
 CONFIG = """
@@ -30,12 +31,6 @@ broker = "127.0.0.1:{port}"
 [log]
 folder = "log"
 partitions = 3
-[flows.stocks]
-devices = {devices}
-[flows.stocks.sources]
-quotes = "all"
-[flows.stocks.channels]
-quotes = "all"
 """
 LOW, HIGH = "00-15", "16-3f"
 
@@ -45,11 +40,12 @@ class Ingests:
 
     def __init__(self, folder: Path, port: int, devices: list[str]) -> None:
         self.folder, self.port, self.devices = folder, port, devices
+        put_flow(folder / "log", FLOW, document({"quotes": devices}))
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, buckets: str, name: str) -> subprocess.Popen[bytes]:
         path = self.folder / f"{name}.toml"
-        text = CONFIG.format(buckets=buckets, port=self.port, devices=json.dumps(self.devices))
+        text = CONFIG.format(buckets=buckets, port=self.port)
         path.write_text(text, encoding="utf-8")
         command = [sys.executable, "-m", "geartrain_cloud.ingest.main", "--config", str(path)]
         with (self.folder / f"{name}.log").open("ab") as log:

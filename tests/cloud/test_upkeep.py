@@ -15,6 +15,7 @@ from geartrain.delivery.receiver import WaitingBudget
 from geartrain.errors import FencedError, LedgerError
 from geartrain_cloud.ingest import ingest as ingest_module
 from geartrain_cloud.ingest.alarm import Alarm
+from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.counters import Counter, Counters
 from geartrain_cloud.ingest.recovery import recover
 from geartrain_cloud.ingest.upkeep import MERGED_BYTES_MAX, Upkeep, find_runs
@@ -58,7 +59,7 @@ class Tended:
     async def run(self, use: Callable[[Upkeep], Awaitable[None]]) -> None:
         ledger, disk = SqliteLedger(self.folder), OsDisk(self.folder)
         try:
-            known = await recover(make_config(self.folder), ledger, disk, WaitingBudget(1, 1))
+            known = await recover(IngestConfig(log=self.folder), {}, ledger, disk, WaitingBudget(1, 1))
             self.counters = known.counters
             for owner, names in ((disk, ("write", "fsync", "remove")), (ledger, ("merge", "forget_files"))):
                 for name in names:

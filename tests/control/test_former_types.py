@@ -19,7 +19,7 @@ from geartrain_cloud.control.roster import RosterKeeper, Told
 from geartrain_cloud.control_store.model import Outline, Submission
 from geartrain_cloud.control_store.store import ControlStore
 from geartrain_cloud.hosting.wanted import Wanted
-from geartrain_cloud.ingest.roster import flow_of
+from geartrain_cloud.ingest.flow import FollowedFlow
 from geartrain_cloud.log.roster import RosterReader, changed
 from geartrain_cloud.platform.config import PlatformConfig
 from geartrain_cloud.platform.places import read_report
@@ -235,7 +235,7 @@ def test_ingest_is_told_of_them(tmp_path: Path) -> None:
     second = outlined(asked(Measured, outlined(asked(Plain))))
     store.apps.submit(Submission("heat", f"{__name__}:flow", "auto", "all"), second)
     RosterKeeper(config.places, config.fleet).write([Told(store.apps.newest("heat"), {})])
-    flow = flow_of(changed(RosterReader(config.places.log).after())["heat.1"])
+    flow = FollowedFlow.of(changed(RosterReader(config.places.log).after())["heat.1"])
     store.close()
     (former,) = flow.former["readings"].values()
     assert former.name == "Plain"

@@ -16,8 +16,10 @@ from geartrain.adapters.toml_text import to_toml
 from geartrain.flow.loading import load_flow
 from geartrain.planning import Plan, make_plan
 from geartrain_cloud.broker import BrokerChoice
-from geartrain_cloud.platform.places import read_report
+from geartrain_cloud.platform.followed import put_wanted
+from geartrain_cloud.platform.places import PlatformPlaces, read_report
 from geartrain_cloud.supervisor.child import ChildSpec
+from tests.rosters import document_of, put_flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,11 @@ class Parts:
         return self.folder / "outbox.sqlite"
 
     @property
+    def places(self) -> PlatformPlaces:
+        """Where the sender has what it is told, and what it says of itself."""
+        return PlatformPlaces(self.folder)
+
+    @property
     def down(self) -> Path:
         """The sender's file."""
         return self.folder / "down.toml"
@@ -57,23 +64,13 @@ class Parts:
 
     def _ingest(self, broker: BrokerChoice) -> ChildSpec:
         plan = self.plan()
-        flow = {
-            "devices": list(self.devices),
-            "bounded": True,
-            "sources": {step.id: "all" for step in plan.graph.sources()},
-            "channels": {channel.id: sorted(channel.sources) for channel in plan.channels},
-        }
-        content = {"log": "log", "broker": broker.of_cloud("ingest"), "flows": {plan.graph.name: flow}}
+        put_flow(self.folder / "log", plan.graph.name, document_of(plan, list(self.devices)))
+        content = {"log": "log", "broker": broker.of_cloud("ingest")}
         return self._spec("ingest", "geartrain_cloud.ingest.main", self.folder / "ingest.toml", content)
 
     def _sender(self, broker: BrokerChoice) -> ChildSpec:
-        name = self.plan().graph.name
-        content = {
-            "flow": name,
-            "outbox": str(self.outbox),
-            "state": "down",
-            "broker": broker.of_cloud("down"),
-        }
+        put_wanted(self.places.downlink_wanted, {self.plan().graph.name: {"outbox": str(self.outbox)}})
+        content = {"broker": broker.of_cloud("down")}
         return self._spec("down", "geartrain_cloud.downlink.main", self.down, content)
 
     def _agent(self, device: str, broker: BrokerChoice) -> ChildSpec:

@@ -42,7 +42,7 @@ class Fleet:
             self.broker,
             SystemClock(),
             SeededRandomness(1),
-            lambda flow, path: SqliteOutbox(path, flow, create=False),
+            lambda flow, path: SqliteOutbox(path, flow),
             SETTINGS,
         )
 

@@ -18,7 +18,7 @@ from tests.waiting import WAIT_S, Wait
 def test_a_signal_ends_the_sender_cleanly(tmp_path: Path, number: int, code: int) -> None:
     port = free_port()
     config, log = tmp_path / "down.toml", tmp_path / "down.log"
-    config.write_text(f'flow = "loop"\noutbox = "outbox.sqlite"\nstate = "."\nbroker = "127.0.0.1:{port}"\n')
+    config.write_text(f'broker = "127.0.0.1:{port}"\n')
     command = [sys.executable, "-m", "geartrain_cloud.downlink.main", "--config", str(config)]
     with log.open("wb") as said, subprocess.Popen(command, stderr=said) as process:
         try:

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from geartrain.delivery.receiver import Receiver
 from geartrain.records.event_time import END_OF_TIME
@@ -21,12 +20,12 @@ from geartrain.wire.topics import up_topic
 from geartrain_cloud.ingest import recovery
 from geartrain_cloud.ingest.advance import Advance
 from geartrain_cloud.ingest.clock import SourceClock
-from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, IngestConfig
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ingest.group import Group, Partition
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_cloud.ingest.sequence import Sequencer
+from geartrain_cloud.log.roster import RosterDocument
 from geartrain_cloud.ports import StoredSchema
 from geartrain_simulation.campaign.planting import Mutant, Patches
 from geartrain_simulation.checkers import ViolationError
@@ -172,7 +171,7 @@ def _clock_by_channel(patches: Patches) -> None:
         def move_clocks(self: Any, stream: Any, cursor: Any, header: Header) -> Any:
             furthest = max(header.watermarks.values(), default=0)
             marks = dict.fromkeys(header.source_watermarks, furthest)
-            return right(self, stream, cursor, structs.replace(header, source_watermarks=marks))
+            return right(self, stream, cursor, replace(header, source_watermarks=marks))
 
         return move_clocks
 
@@ -287,15 +286,14 @@ def channel_named_late(seed: int) -> int:
     """A run in which ingest is told of one of the flow's channels only after a while; how often it held."""
 
     def plot(fleet: Fleet) -> None:
-        whole = fleet._configs[INGEST]
-        flow = whole.flows[fleet.flow]
-        missing = next(channel for channel in flow.channels if channel not in SYSTEM_CHANNELS)
-        fewer = {channel: devices for channel, devices in flow.channels.items() if channel != missing}
-        fleet._configs[INGEST] = replace(whole, flows={fleet.flow: replace(flow, channels=fewer)})
+        whole = fleet.roster.document(fleet.flow)
+        missing = next(iter(whole.channels))
+        fewer = {channel: one for channel, one in whole.channels.items() if channel != missing}
+        fleet.roster.put(fleet.flow, replace(whole, channels=fewer))
         fleet.world.later(20.0, name_it, fleet, whole)
 
-    def name_it(fleet: Fleet, whole: IngestConfig) -> None:
-        fleet._configs[INGEST] = whole
+    def name_it(fleet: Fleet, whole: RosterDocument) -> None:
+        fleet.roster.put(fleet.flow, whole)
         fleet.world.nodes[INGEST].crash()
 
     fleet = Fleet(seed, plot=plot)
@@ -324,17 +322,16 @@ def schema_told_late(seed: int) -> int:
     taken: list[StoredSchema] | None = None
 
     def plot(fleet: Fleet) -> None:
-        whole = fleet._configs[INGEST]
-        flow = whole.flows[fleet.flow]
-        channel = next(channel for channel in flow.channels if channel not in SYSTEM_CHANNELS)
-        other = replace(flow, schemas={channel: "0" * 16})
-        fleet._configs[INGEST] = replace(whole, flows={fleet.flow: other})
+        whole = fleet.roster.document(fleet.flow)
+        channel = next(iter(whole.channels))
+        other = replace(whole.channels[channel], schema="0" * 16)
+        fleet.roster.put(fleet.flow, replace(whole, channels={**whole.channels, channel: other}))
         fleet.world.later(20.0, tell, fleet, whole, channel)
 
-    def tell(fleet: Fleet, whole: IngestConfig, channel: str) -> None:
+    def tell(fleet: Fleet, whole: RosterDocument, channel: str) -> None:
         nonlocal taken
         taken = [schema for schema in fleet.ledger.schemas.values() if schema.channel == channel]
-        fleet._configs[INGEST] = whole
+        fleet.roster.put(fleet.flow, whole)
         fleet.world.nodes[INGEST].crash()
 
     fleet = Fleet(seed, plot=plot)

@@ -14,8 +14,8 @@ from geartrain.tasks import migration
 from geartrain.wire.codec import decode_header
 from geartrain.wire.envelope import BatchKind, NackReason
 from geartrain_cloud.ingest import sequence
-from geartrain_cloud.ingest.config import FlowConfig
 from geartrain_cloud.ingest.content import Content
+from geartrain_cloud.ingest.flow import FollowedFlow
 from geartrain_cloud.ingest.sequence import Sequencer
 from geartrain_edge.agent import agent, crossing, epochs, session
 from geartrain_edge.agent.crossing import REVISION, Numbers
@@ -371,12 +371,12 @@ def _former_type_refused(patches: Patches) -> None:
     """Once the flow has another type of a channel, ingest takes that one alone."""
 
     def make(right: Any) -> Any:
-        def takes(flow: FlowConfig, channel: str, schema_id: str) -> bool:
+        def takes(flow: FollowedFlow, channel: str, schema_id: str) -> bool:
             return schema_id == flow.schemas.get(channel)
 
         return takes
 
-    patches.replace(FlowConfig, "takes", make)
+    patches.replace(FollowedFlow, "takes", make)
 
 
 def _former_type_read_as_the_newest(patches: Patches) -> None:

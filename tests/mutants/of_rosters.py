@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from geartrain_cloud.ingest import following, ingest, recovery
-from geartrain_cloud.ingest.config import FlowConfig
 from geartrain_cloud.ingest.content import Content
+from geartrain_cloud.ingest.flow import FollowedFlow
 from geartrain_cloud.ingest.following import Following
 from geartrain_cloud.ingest.group import Group
 from geartrain_cloud.ingest.membership import Membership
@@ -205,7 +205,7 @@ def _device_without_a_source_left_out(patches: Patches) -> None:
     def make(right: Any) -> Any:
         return lambda flow: {member for member in right(flow) if member[1] != NO_SOURCE}
 
-    patches.replace(FlowConfig, "memberships", make)
+    patches.replace(FollowedFlow, "memberships", make)
 
 
 def _device_without_a_source_forgotten_at_a_begin(patches: Patches) -> None:

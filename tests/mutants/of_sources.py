@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 from msgspec.structs import replace
 
 from geartrain.records.event_time import START_OF_TIME
-from geartrain_cloud.ingest.config import FlowConfig
 from geartrain_cloud.ingest.content import Content
+from geartrain_cloud.ingest.flow import FollowedFlow
 from geartrain_cloud.ingest.roster import Followed
 from geartrain_edge.sources.intake import Intake
 from geartrain_edge.sources.notes import Notes
@@ -34,7 +34,7 @@ def _run(seed: int) -> object:
 
 def _taken_to_lack_it(patches: Patches) -> None:
     """A device that has not gone over is taken to lack the source that comes, and its clock goes on."""
-    patches.replace(FlowConfig, "is_to_come", lambda right: lambda flow, source, revision: False)
+    patches.replace(FollowedFlow, "is_to_come", lambda right: lambda flow, source, revision: False)
 
 
 def _waited_for_until_it_ends(patches: Patches) -> None:

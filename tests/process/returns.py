@@ -191,7 +191,7 @@ def _go_on_small(world: World) -> None:
     agent.config.write_text(text, encoding="utf-8")
     world.ingest_keys = {}
     world.ingest.kill()
-    world.write_ingest(world.flows)
+    world.write_ingest()
     world.open_gate(1 << 60)
     world.ingest.start()
     agent.start()

@@ -66,7 +66,7 @@ async def host_killed(world: World, runs: Runs) -> Account:
 
 async def _flowing(world: World) -> Program:
     """Device, ingest and host at work, and the first micro-batches written."""
-    world.channels["numbers"] = {"numbers": "all"}
+    world.channels["numbers"] = ("numbers",)
     world.records = 1 << 40
     world.prepare("d1", gate=1 << 60, source={"per_second": PER_SECOND})
     config = world.agents["d1"].config

@@ -1,4 +1,4 @@
-"""`gear-ingest` and `gear-downlink` behind a broker whose pubacks are lost, though all else comes.
+"""`gear-ingest` and the downlink behind a broker whose pubacks are lost, though all else comes.
 
 Neither stands still.
 """
@@ -18,32 +18,36 @@ from typing import Any
 import pytest
 
 from geartrain.adapters.mqtt import AiomqttNet
-from geartrain.adapters.system import SystemRandomness
+from geartrain.adapters.system import SystemClock, SystemRandomness
 from geartrain.flow.loading import load_flow
 from geartrain.operators.deal import Deal
 from geartrain.planning import make_plan
 from geartrain.schema import ColumnBatch, RowCodec
 from geartrain.wire.topics import ROOT
+from geartrain_cloud.downlink.downlink import Downlink
+from geartrain_cloud.downlink.outbox import SqliteOutbox
 from geartrain_cloud.downlink.writer import DownChannel, OutboxWriter
 from geartrain_cloud.log.reader import LogReader
 from geartrain_examples.control_loop.flow import Minute
-from tests.cloud.fleet import TestDevice, prices
+from tests.cloud.fleet import FLOW, TestDevice, prices
 from tests.cloud.test_main import CONFIG, linked
 from tests.process.brokers import Mosquitto
 from tests.process.link import Direction
 from tests.process.packets import Kind
 from tests.process.proxy import Action, FaultProxy, Rule
+from tests.rosters import document, put_flow
 from tests.waiting import WAIT_S
 
 BATCHES, PUBACK_S = 40, 1
 
 
 @contextmanager
-def running(program: str, folder: Path, config: str) -> Iterator[None]:
-    path = folder / f"{program}.toml"
-    path.write_text(f"puback_ms = {PUBACK_S * 1_000}\n{config}", encoding="utf-8")
-    command = [sys.executable, "-m", f"geartrain_cloud.{program}.main", "--config", str(path)]
-    with (folder / f"{program}.log").open("wb") as log:
+def running_ingest(folder: Path, device: TestDevice, port: int) -> Iterator[None]:
+    path = folder / "ingest.toml"
+    path.write_text(f"puback_ms = {PUBACK_S * 1_000}\n{CONFIG.format(port=port)}", encoding="utf-8")
+    put_flow(folder / "log", FLOW, document({"quotes": (device.name,)}))
+    command = [sys.executable, "-m", "geartrain_cloud.ingest.main", "--config", str(path)]
+    with (folder / "ingest.log").open("wb") as log:
         process = subprocess.Popen(command, stderr=log)
     try:
         yield
@@ -74,7 +78,7 @@ def test_ingest_goes_on_where_pubacks_are_lost(tmp_path: Path) -> None:
 
     async def run() -> None:
         async with without_pubacks(tmp_path) as (broker, proxy):
-            with running("ingest", tmp_path, CONFIG.format(port=proxy.port)):
+            with running_ingest(tmp_path, device, proxy.port):
                 async with linked(device, broker.port) as link:
                     device.schemas()
                     await link.send_until_acked()
@@ -95,8 +99,8 @@ def test_ingest_goes_on_where_pubacks_are_lost(tmp_path: Path) -> None:
 def test_the_sender_goes_on_where_pubacks_are_lost(tmp_path: Path) -> None:
     """More devices than a connection takes publishes without puback: each is asked where it stands."""
     devices = {f"tank-{number:02}" for number in range(BATCHES)}
-    fill_outbox(tmp_path / "outbox.sqlite", sorted(devices))
-    config = 'flow = "control_loop"\noutbox = "outbox.sqlite"\nstate = "state"\nbroker = "127.0.0.1:{port}"\n'
+    outbox = tmp_path / "outbox.sqlite"
+    fill_outbox(outbox, sorted(devices))
 
     async def run() -> None:
         asked = set[str]()
@@ -105,12 +109,18 @@ def test_the_sender_goes_on_where_pubacks_are_lost(tmp_path: Path) -> None:
             AiomqttNet("127.0.0.1", broker.port).connect("devices") as connection,
         ):
             await connection.subscribe(f"{ROOT}/#")
-            with running("downlink", tmp_path, config.format(port=proxy.port)):
-                async with asyncio.timeout(WAIT_S):
-                    async for incoming in connection.incoming():
-                        asked.add(incoming.topic)
-                        if len(asked) == len(devices):
-                            break
+            net = AiomqttNet("127.0.0.1", proxy.port, puback_timeout_s=PUBACK_S)
+            downlink = Downlink(
+                net, SystemClock(), SystemRandomness(), lambda flow, path: SqliteOutbox(path, flow)
+            )
+            downlink.follow({"control_loop": outbox})
+            async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
+                group.create_task(downlink.run())
+                async for incoming in connection.incoming():
+                    asked.add(incoming.topic)
+                    if len(asked) == len(devices):
+                        break
+                downlink.stop()
         assert {device for device in devices if any(device in topic for topic in asked)} == devices
 
     asyncio.run(run())

@@ -24,6 +24,7 @@ from tests.process.flows import is_poison
 from tests.process.oracle import LETTERS, Account, Seen, account, missing_numbers, read_log, tallies_breach
 from tests.process.programs import Program, status_of
 from tests.process.proxy import FaultProxy
+from tests.rosters import document, put_flow
 from tests.waiting import Wait
 
 _POLL_S = 0.05
@@ -36,11 +37,7 @@ UPLINK = {
     "silence_ms": 5_000,
 }
 COMMIT = {"records_max": 20, "interval_ms": 50}
-CHANNELS = {
-    "numbers": {"numbers": "all", "tallies": "all"},
-    "plain": {"numbers": "all"},
-    "pulses": {"pulses": "all"},
-}
+CHANNELS = {"numbers": ("numbers", "tallies"), "plain": ("numbers",), "pulses": ("pulses",)}
 SOURCES = {"numbers": "numbers", "plain": "numbers", "pulses": "pulses"}
 FLOWS = {"numbers": "tests.process.flows:flow", "plain": "tests.process.flows:plain"}
 
@@ -100,7 +97,10 @@ class World:
         await self.far.start()
         for agent in self.agents.values():
             self.set_address(agent)
-        self.write_ingest(self.flows)
+        self.write_ingest()
+        for flow in self.flows:
+            above = dict.fromkeys(self.channels[flow], (SOURCES[flow],))
+            put_flow(self.log, flow, document({SOURCES[flow]: self.devices}, above))
         self.ingest.start()
         for agent in self.agents.values():
             agent.start()
@@ -149,21 +149,13 @@ class World:
         text = agent.config.read_text(encoding="utf-8")
         agent.config.write_text(text.replace("BROKER", f"{HOST}:{self.near.port}"), encoding="utf-8")
 
-    def write_ingest(self, flows: tuple[str, ...]) -> None:
+    def write_ingest(self) -> None:
         """The configuration of ingest, for its next life."""
         content = {
             "log": {"folder": str(self.log), "merge": False},
             "broker": f"{HOST}:{self.far.port or 1}",
             "status_interval_ms": 100,
             **self.ingest_keys,
-            "flows": {
-                flow: {
-                    "devices": self.devices,
-                    "sources": {SOURCES[flow]: "all"},
-                    "channels": self.channels[flow],
-                }
-                for flow in flows
-            },
         }
         self.ingest.config.write_text(to_toml(content), encoding="utf-8")
 

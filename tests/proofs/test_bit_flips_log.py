@@ -94,8 +94,8 @@ def make_log(folder: Path) -> Log:
                 world.net.deliver(device.topic, quotes or device.advance(device.time + 10))
                 device.time += 0 if quotes else 10
                 await world.net.acked(device)
-            stranger, later = TestDevice("stranger"), TestDevice("device-2", b"epoch--2")
-            world.net.deliver(stranger.topic, stranger.schemas())  # to the quarantine
+            later = TestDevice("device-2", b"epoch--2")
+            world.net.deliver(device.topic, b"\xff no batch")  # to the quarantine
             world.net.deliver(later.topic, later.hello(2))
             await world.net.until(lambda: world.net.welcomes(later) != [])
             world.net.deliver(later.topic, later.schemas())

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,12 +27,13 @@ from geartrain_cloud.ingest.recovery import recover
 from geartrain_cloud.log.disk import OsDisk
 from geartrain_cloud.log.ledger import SqliteLedger
 from geartrain_cloud.log.reader import LogReader
+from geartrain_cloud.log.roster import FollowedRoster
 from geartrain_cloud.log.segment import encode_segment, merge_segments
 from geartrain_cloud.ports import LedgerChange
 from geartrain_edge.spool.spool import SqliteSpool
 from geartrain_simulation.machine.platter import Platter
 from tests.cloud import fleet
-from tests.cloud.fleet import FLOW, LoopNet, TestDevice, make_config
+from tests.cloud.fleet import FLOW, LoopNet, TestDevice, followed_flows, make_config
 
 BATCHES = 24
 ROWS = 2
@@ -220,10 +221,10 @@ class Proof:
 
     async def log_recovered(self, folder: Path, acked: int) -> None:
         """What a log must hold after a loss of power."""
-        config = make_config(folder)
+        config, flows = replace(self.config, log=folder), followed_flows(self.config.log)
         ledger, disk = SqliteLedger(folder), OsDisk(folder)
         try:
-            known = await recover(config, ledger, disk, WaitingBudget(100, 1 << 20))
+            known = await recover(config, flows, ledger, disk, WaitingBudget(100, 1 << 20))
             named, found = await ledger.segments(), set(await disk.list("segments/"))
             assert named <= found, "a file is missing"
             assert found <= named | {one.name for one in await ledger.replaced_files()}, "an orphan is kept"
@@ -284,7 +285,7 @@ class Proof:
     async def _ingest(self) -> AsyncIterator[None]:
         ledger, disk = MirroredLedger(self.config.log), MirroredDisk(self.config.log)
         ledger.mirror = disk.mirror = self.log_mirror
-        ports = (ledger, disk, self.net, SystemClock())
+        ports = (FollowedRoster(self.config.log), ledger, disk, self.net, SystemClock())
         ingest = Ingest(self.config, *ports, encode_segment, SystemRandomness(), merge_segments)
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(ingest.run())

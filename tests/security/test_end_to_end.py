@@ -17,6 +17,7 @@ from geartrain.wire.topics import up_topic
 from geartrain_cloud.certs import CLOUD, DEVICE
 from geartrain_cloud.log.reader import LogReader
 from tests.cloud.fleet import TestDevice, prices
+from tests.rosters import document, put_flow
 from tests.security.fleet import Secured, secured
 from tests.waiting import WAIT_S
 
@@ -46,10 +47,8 @@ def write_agent(broker: Secured, folder: Path, device: str, shown: str) -> Path:
 def write_ingest(broker: Secured, folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     config = folder / "ingest.toml"
-    flow = {"devices": ["d1"], "sources": {"quotes": "all"}, "channels": {"quotes": "all"}}
-    config.write_text(
-        to_toml({"log": "log", "broker": broker.table(CLOUD, "ingest"), "flows": {"stocks": flow}})
-    )
+    put_flow(folder / "log", "stocks", document({"quotes": ("d1",)}))
+    config.write_text(to_toml({"log": "log", "broker": broker.table(CLOUD, "ingest")}))
     return config
 
 

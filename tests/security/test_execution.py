@@ -14,6 +14,7 @@ from geartrain.adapters.toml_text import to_toml
 from geartrain_cloud.broker import choose_broker, wait_until_ready
 from geartrain_cloud.log.reader import LogReader
 from tests.cloud.fleet import prices
+from tests.rosters import document, put_flow
 from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.slow
@@ -55,13 +56,11 @@ def test_agent_and_ingest_execute_nothing_that_they_read(
     csv = tmp_path / "prices.csv"
     csv.write_text("symbol,date,price\n" + "".join(f"S,2020-01-{n % 28 + 1:02d},{n}.5\n" for n in range(300)))
     broker = choose_broker(broker_kind, tmp_path / "broker")
-    flow = {"devices": ["d1"], "sources": {"quotes": "all"}, "channels": {"quotes": "all"}}
+    put_flow(tmp_path / "log", "stocks", document({"quotes": ("d1",)}))
     agent = {"device": "d1", "flow": FLOW, "cut": "cloud", "state": str(tmp_path / "state")}
     agent |= {"broker": broker.address, "sources": {"quotes": {"path": str(csv)}}}  # type: ignore[dict-item]
     (tmp_path / "agent.toml").write_text(to_toml(agent))
-    (tmp_path / "ingest.toml").write_text(
-        to_toml({"log": "log", "broker": broker.address, "flows": {"stocks": flow}})
-    )
+    (tmp_path / "ingest.toml").write_text(to_toml({"log": "log", "broker": broker.address}))
     serving = subprocess.Popen(broker.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     reports = {name: tmp_path / f"{name}.json" for name in ("agent", "ingest")}
     try:

@@ -1,10 +1,9 @@
-"""`gear-downlink`: the outboxes of all apps of a platform, or one of a hand-made set-up, as a process.
+"""`gear-downlink`: the outboxes of all apps of a platform, as a process.
 
-`--state DIR` and `--config platform.toml` name a platform: its wanted.json is followed, so that apps come and
-go. `--config FILE.toml` with an `outbox` in it is for that one alone. Guarantees: each outbox has at most one
-sender. A mistake in the configuration gives one sentence on stderr and code 2. Of a platform, an outbox that
-cannot be used is said in the status; a single one gives one sentence and code 1. SIGTERM and Ctrl-C end the
-process with code 0 and 130, and what is not acked stays.
+`--state DIR` and `--config platform.toml` name the platform: its wanted.json is followed, so that apps come
+and go. Guarantees: each outbox has at most one sender. A mistake in the configuration gives one sentence on
+stderr and code 2. An outbox that cannot be used is said in the status. SIGTERM and Ctrl-C end the process
+with code 0 and 130, and what is not acked stays.
 """
 
 from __future__ import annotations
@@ -17,33 +16,30 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from geartrain.adapters.configuration import read_toml
 from geartrain.adapters.files import write_private
 from geartrain.adapters.mqtt import AiomqttNet
 from geartrain.adapters.plain_log import log_to_stderr
 from geartrain.adapters.service_notes import ServiceNotes, noted_service
 from geartrain.adapters.signals import EXIT_INTERRUPTED, EndSignals
 from geartrain.adapters.system import SystemClock, SystemRandomness
-from geartrain.adapters.tls import Broker
 from geartrain.concurrency.groups import first_of
 from geartrain.errors import ConfigError, GeartrainError
 from geartrain.printable import printable
-from geartrain_cloud.downlink.config import PUBACK_MS, DownConfig, read_config
 from geartrain_cloud.downlink.downlink import Downlink
 from geartrain_cloud.downlink.outbox import SqliteOutbox
-from geartrain_cloud.downlink.sender import OutboxSender, down_connection, opened
 from geartrain_cloud.platform.config import PlatformConfig, read_platform
 from geartrain_cloud.platform.followed import FollowedFile
 
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
+PUBACK_TIMEOUT_S = 10.0
+"""How long the broker may take for the puback of a batch until the connection is made anew."""
 STATUS_INTERVAL_S = 0.5
 _LOOK_S = 0.2
 
@@ -66,24 +62,15 @@ class WantedOutboxes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Send until a signal ends it; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="gear-downlink", description="Send what apps have for devices: of a platform, or of one flow."
+        prog="gear-downlink", description="Send devices what the apps of a platform have for them."
     )
-    parser.add_argument(
-        "--config",
-        metavar="FILE.toml",
-        type=Path,
-        help="platform.toml, or flow, outbox and broker of one flow",
-    )
+    parser.add_argument("--config", metavar="FILE.toml", type=Path, help="platform.toml")
     parser.add_argument("--state", metavar="DIR", type=Path, help="the platform's state folder")
     options = parser.parse_args(arguments)
     log_to_stderr()
     os.umask(0o077)
     try:
-        if options.config is not None and options.state is None and "outbox" in read_toml(options.config):
-            work = partial(_send_one, read_config(options.config))
-        else:
-            work = partial(_follow, read_platform(options.config, options.state))
-        was_interrupted = asyncio.run(_noted(work))
+        was_interrupted = asyncio.run(_run(read_platform(options.config, options.state)))
     except ConfigError as error:
         return _said(error, EXIT_CONFIG)
     except GeartrainError as error:
@@ -91,44 +78,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return EXIT_INTERRUPTED if was_interrupted else EXIT_OK
 
 
-async def _noted(work: Callable[[ServiceNotes], Coroutine[Any, Any, bool]]) -> bool:
-    """Do `work` as a service."""
+async def _run(config: PlatformConfig) -> bool:
+    """Send as a service until a signal; returns whether it was Ctrl-C."""
     async with noted_service() as notes:
-        return await work(notes)
+        return await _follow(config, notes)
 
 
 def _said(error: BaseException, code: int) -> int:
     sys.stderr.write(f"gear-downlink: {printable(str(error))}\n")
     return code
-
-
-def _net(broker: Broker, puback_ms: int) -> AiomqttNet:
-    return AiomqttNet(
-        broker.host, broker.port, tls_context=broker.tls_context, puback_timeout_s=puback_ms / 1_000
-    )
-
-
-async def _send_one(config: DownConfig, notes: ServiceNotes) -> bool:
-    """Send one outbox until a signal; returns whether it was Ctrl-C."""
-    clock, randomness, settings = SystemClock(), SystemRandomness(), config.settings
-    async with opened(SqliteOutbox(config.outbox, config.flow)) as store:
-        net = _net(config.broker, config.puback_ms)
-        shared = down_connection(net, clock, randomness, settings)
-        totals = await store.totals()
-        sender = OutboxSender(config.flow, store, shared, clock, randomness, settings, totals)
-        signals = EndSignals(sender.stop, notes.stopping)
-        _LOG.info("sending the outbox %s of flow %s", config.outbox, config.flow)
-
-        def status() -> dict[str, Any]:
-            return {
-                "flow": config.flow,
-                "connected": sender.connected,
-                "waiting": sender.waiting,
-                "counters": sender.counters | shared.counters | net.counters,
-            }
-
-        await _reporting(sender.run_alone(), config.state / "status.json", status)
-    return signals.was_interrupted
 
 
 async def _follow(config: PlatformConfig, notes: ServiceNotes) -> bool:
@@ -142,10 +100,10 @@ async def _follow(config: PlatformConfig, notes: ServiceNotes) -> bool:
             await clock.sleep(_LOOK_S)
     if broker is None:
         return signals.was_interrupted
-    net = _net(broker, PUBACK_MS)
-    downlink = Downlink(
-        net, clock, SystemRandomness(), lambda flow, path: SqliteOutbox(path, flow, create=False)
+    net = AiomqttNet(
+        broker.host, broker.port, tls_context=broker.tls_context, puback_timeout_s=PUBACK_TIMEOUT_S
     )
+    downlink = Downlink(net, clock, SystemRandomness(), lambda flow, path: SqliteOutbox(path, flow))
     wanted, serial, complaint = FollowedFile(places.downlink_wanted, WantedOutboxes), 0, ""
 
     def look() -> None:

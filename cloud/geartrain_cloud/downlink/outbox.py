@@ -42,9 +42,8 @@ _SET_LANE = (
 class SqliteOutbox:
     """The file at `path`."""
 
-    def __init__(self, path: Path, flow: str, *, create: bool = True) -> None:
-        """`create`: take an outbox that is not there yet for an empty one, which is made."""
-        self._path, self._flow, self._create = path, flow, create
+    def __init__(self, path: Path, flow: str) -> None:
+        self._path, self._flow = path, flow
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
         self._database: sqlite3.Connection | None = None
         self._lock, self._file = -1, 0
@@ -55,9 +54,7 @@ class SqliteOutbox:
         await self._run(self._open)
 
     def _open(self) -> None:
-        if self._create:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-        elif not self._path.is_file():
+        if not self._path.is_file():
             raise MissingOutboxError(f"there is no outbox {self._path} yet: Spark makes it")
         self._lock = _only_sender(self._path)
         self._database = open_outbox(self._path, self._flow)

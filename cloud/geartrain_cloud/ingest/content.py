@@ -23,9 +23,9 @@ from geartrain.wire.codec import decode_gap, decode_schemas
 from geartrain.wire.crossing import Crossing, decode_crossing
 from geartrain.wire.envelope import BatchKind, Header
 from geartrain.wire.limits import LIMITS
-from geartrain_cloud.ingest.config import TIMELESS_CHANNELS, FlowConfig
 from geartrain_cloud.ingest.counters import BYTES_PREFIX, DROPPED_PREFIX, ROWS_PREFIX, Counter, Counters
 from geartrain_cloud.ingest.domains import Domains
+from geartrain_cloud.ingest.flow import TIMELESS_CHANNELS, FollowedFlow
 from geartrain_cloud.ingest.group import Group, Partition, Place
 from geartrain_cloud.ingest.quarantine import Quarantine
 from geartrain_cloud.ingest.streams import DeviceStream, Gone
@@ -47,7 +47,7 @@ class Content:
         counters: Counters,
         quarantine: Quarantine,
         domains: Domains,
-        flows: Mapping[str, FlowConfig],
+        flows: Mapping[str, FollowedFlow],
     ) -> None:
         self._partitions, self._schemas = partitions, schemas
         self._group, self._counters, self._quarantine = group, counters, quarantine
@@ -143,7 +143,7 @@ class Content:
         if channel not in told.channels:
             return (
                 f"flow {flow} has no channel {channel} as ingest was told of it: give the device the flow "
-                f"that was submitted, or add {channel} to flows.{flow}.channels"
+                "that was submitted, or submit the device's as another app"
             )
         due = told.schemas.get(channel) or first
         if due in ("", schema_id) or told.takes(channel, schema_id):
@@ -163,7 +163,7 @@ class Content:
             return ""
         return (
             f"the device has no source of channel {header.channel} as ingest was told of flow {stream.flow}: "
-            f"add it to flows.{stream.flow}.sources.{above[0]}, or take {above[0]} from the device"
+            f"have the flow that is submitted give it {above[0]}, or take {above[0]} from the device"
         )
 
     def _unread(self, stream: DeviceStream, arrival: Arrival) -> str:

@@ -6,6 +6,8 @@ Guarantees: no device is told of anything that is not durable.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from geartrain.delivery.receiver import WaitingBudget
 from geartrain.ports import Clock
 from geartrain.wire.envelope import NackReason
@@ -14,6 +16,7 @@ from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.domains import Domains
+from geartrain_cloud.ingest.flow import FollowedFlow
 from geartrain_cloud.ingest.following import Following
 from geartrain_cloud.ingest.group import Group, SealedGroup
 from geartrain_cloud.ingest.intake import Intake
@@ -30,10 +33,17 @@ class Core:
     """The parts between gate and ledger, made once the ledger has said where ingest stands."""
 
     def __init__(
-        self, config: IngestConfig, known: Recovered, budget: WaitingBudget, ledger: LedgerStore, clock: Clock
+        self,
+        config: IngestConfig,
+        flows: Mapping[str, FollowedFlow],
+        known: Recovered,
+        budget: WaitingBudget,
+        ledger: LedgerStore,
+        clock: Clock,
     ) -> None:
+        """`flows`: those that live as ingest begins, of which `known` has partitions and streams."""
         self.known, self.counters = known, known.counters
-        self.flows = dict(config.flows)
+        self.flows = dict(flows)
         self.alarm = Alarm(clock)
         self.group = Group(known.term)
         self.outbox = Outbox(clock, self.counters, config.nack_interval_ms / 1_000)
@@ -67,7 +77,7 @@ class Core:
             self.counters,
             self.alarm,
             self.membership,
-            self.following.stranger if config.follows_roster else None,
+            self.following.stranger,
         )
 
     def ask(self) -> None:

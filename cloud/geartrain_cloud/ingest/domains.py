@@ -18,8 +18,8 @@ from typing import Any
 from geartrain.printable import printable
 from geartrain.schema import ColumnBatch, Schema
 from geartrain_cloud.ingest.alarm import Alarm
-from geartrain_cloud.ingest.config import FlowConfig
 from geartrain_cloud.ingest.counters import Counter, Counters
+from geartrain_cloud.ingest.flow import FollowedFlow
 from geartrain_cloud.ingest.streams import DeviceStream
 
 VALUES_MAX = 65_536
@@ -48,7 +48,7 @@ class Domains:
 
     def __init__(
         self,
-        flows: Mapping[str, FlowConfig],
+        flows: Mapping[str, FollowedFlow],
         counters: Counters,
         alarm: Alarm,
         values_max: int = VALUES_MAX,

@@ -19,9 +19,10 @@ from geartrain.records.event_time import START_OF_TIME
 from geartrain_cloud.ingest.advance import Advance
 from geartrain_cloud.ingest.alarm import Alarm
 from geartrain_cloud.ingest.clock import SourceClock
-from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
+from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ingest.domains import Domains
+from geartrain_cloud.ingest.flow import FollowedFlow
 from geartrain_cloud.ingest.group import Group, Partition, Place
 from geartrain_cloud.ingest.recovery import Recovered, make_partition, make_stream
 from geartrain_cloud.ingest.roster import Followed, Move, Roster, crossings, moves
@@ -33,7 +34,7 @@ from geartrain_cloud.ports import NO_SOURCE, AckCursor, EntryKind
 
 _LOG = logging.getLogger("geartrain.ingest")
 
-NOBODY = FlowConfig((), {}, {})
+NOBODY = FollowedFlow((), {}, {})
 """Stands in the place of a flow that has ended."""
 
 
@@ -43,7 +44,7 @@ class Following:
     def __init__(
         self,
         config: IngestConfig,
-        flows: dict[str, FlowConfig],
+        flows: dict[str, FollowedFlow],
         known: Recovered,
         budget: WaitingBudget,
         group: Group,
@@ -105,7 +106,7 @@ class Following:
         self._known.streams[device, flow] = stream
         return stream
 
-    def _stream(self, device: str, name: str, flow: FlowConfig) -> DeviceStream:
+    def _stream(self, device: str, name: str, flow: FollowedFlow) -> DeviceStream:
         """The stream of a device in the flow `name` that has none, as the ledger had it."""
         known, place = self._known, (device, name)
         return make_stream(
@@ -140,7 +141,7 @@ class Following:
         devices = {device for flow in self._flows.values() for device in flow.devices}
         return {d for d in devices if partition_of(d, self._config.partitions) in self._config.owned}
 
-    def _begin(self, name: str, flow: FlowConfig) -> None:
+    def _begin(self, name: str, flow: FollowedFlow) -> None:
         partitions = []
         for index in self._config.owned:
             known, place = self._known, (name, index)
@@ -153,7 +154,7 @@ class Following:
         self._durable.add(name, flow, partitions)
         _LOG.info("flow %s: from here on it is taken", name)
 
-    def _add_clocks(self, name: str, flow: FlowConfig) -> None:
+    def _add_clocks(self, name: str, flow: FollowedFlow) -> None:
         """Have a clock for each source that a later revision has brought."""
         for index in self._config.owned:
             partition = self._known.partitions[name, index]
@@ -262,7 +263,7 @@ class Following:
                     streams[device, name] = self._stream(device, name, flow)
                     self._known.counters.add(Counter.DEVICES_ASSIGNED)
 
-    def _settle(self, stream: DeviceStream, flow: FlowConfig, device: str) -> None:
+    def _settle(self, stream: DeviceStream, flow: FollowedFlow, device: str) -> None:
         was, stream.gone = stream.gone, None if device in flow.devices else Gone.RETIRED
         stream.sources, stream.channels = tuple(flow.sources_of(device)), tuple(flow.fed_by(device))
         stream.held = None

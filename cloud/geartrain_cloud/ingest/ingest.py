@@ -23,7 +23,7 @@ from geartrain_cloud.ingest.core import Core
 from geartrain_cloud.ingest.counters import Counter
 from geartrain_cloud.ingest.following import look
 from geartrain_cloud.ingest.link import Link
-from geartrain_cloud.ingest.recovery import assign, recover
+from geartrain_cloud.ingest.recovery import recover
 from geartrain_cloud.ingest.roster import INTERVAL_S as ROSTER_INTERVAL_S
 from geartrain_cloud.ingest.roster import Followed, Roster
 from geartrain_cloud.ingest.status import STATUS_FILE, make_status, write_status
@@ -42,6 +42,7 @@ class Ingest:
     def __init__(
         self,
         config: IngestConfig,
+        roster: Roster,
         ledger: LedgerStore,
         disk: Disk,
         net: Net,
@@ -50,11 +51,10 @@ class Ingest:
         randomness: Randomness,
         merge_segments: SegmentMerger | None = None,
         net_counters: Mapping[str, int] | None = None,
-        roster: Roster | None = None,
     ) -> None:
         """`disk`: the log's folder; `encode_segment`: rows to the bytes of a segment; `merge_segments`: puts
         small ones together, None where they stay as they are; `net_counters`: what the net counts for itself,
-        shown in the status; `roster`: for a configuration that follows one.
+        shown in the status.
         """
         self._config, self._ledger, self._disk = config, ledger, disk
         self._roster, self._followed = roster, Followed()
@@ -102,16 +102,11 @@ class Ingest:
 
     async def _run(self) -> None:
         budget = WaitingBudget(self._config.waiting_batches_max, self._config.waiting_bytes_max)
-        if self._roster is not None:
-            _LOG.info("no flows are configured: the roster in %s is followed", self._config.log)
-            await look(self._roster, self._followed)
-            self._config = replace(self._config, flows=dict(self._followed.flows))
-        known = await recover(self._config, self._ledger, self._disk, budget)
-        core = self._core = Core(self._config, known, budget, self._ledger, self._clock)
-        if self._roster is None:
-            assign(self._config, known.partitions, core.group)
-        else:
-            core.following.follow(self._followed)
+        await look(self._roster, self._followed)
+        flows = self._followed.flows
+        known = await recover(self._config, flows, self._ledger, self._disk, budget)
+        core = self._core = Core(self._config, flows, known, budget, self._ledger, self._clock)
+        core.following.follow(self._followed)
         await self._commit(core)
         _LOG.info("ready with term %d", known.term)
         async with asyncio.TaskGroup() as tasks:
@@ -191,12 +186,9 @@ class Ingest:
     def _beside(self, core: Core) -> Iterator[Coroutine[None, None, None]]:
         yield self._report_forever(core)
         yield self._keep_forever(core)
-        if core.membership.is_live or self._roster is not None:
-            yield self._watch_forever(core)
-        if core.advance.is_needed or self._roster is not None:
-            yield self._follow_forever(core)
-        if self._roster is not None:
-            yield self._look_forever(core, self._roster)
+        yield self._watch_forever(core)
+        yield self._follow_forever(core)
+        yield self._look_forever(core)
 
     async def _watch_forever(self, core: Core) -> None:
         while True:
@@ -207,13 +199,13 @@ class Ingest:
             if not core.group.is_empty:
                 self._work.set()
 
-    async def _look_forever(self, core: Core, roster: Roster) -> None:
+    async def _look_forever(self, core: Core) -> None:
         """Look whether the roster has changed. It is looked at between two publishes, and what it says is
         committed before anything is answered that rests on it.
         """
         while True:
             await self._clock.sleep(ROSTER_INTERVAL_S)
-            if await look(roster, self._followed) and core.following.follow(self._followed):
+            if await look(self._roster, self._followed) and core.following.follow(self._followed):
                 self._work.set()
 
     async def _follow_forever(self, core: Core) -> None:

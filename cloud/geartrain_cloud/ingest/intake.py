@@ -37,11 +37,8 @@ class Intake:
         counters: Counters,
         alarm: Alarm,
         membership: Membership,
-        stranger: Stranger | None = None,
+        stranger: Stranger,
     ) -> None:
-        """`stranger`: what is known of a device without a stream; None where all that is ever known has
-        one.
-        """
         self._stranger = stranger
         self._streams, self._sequencer, self._quarantine = streams, sequencer, quarantine
         self._counters, self._alarm, self._membership = counters, alarm, membership
@@ -60,15 +57,10 @@ class Intake:
             self._drop(Counter.OVERSIZED_PAYLOADS, f"{device}/{flow}", reason)
             return
         stream = self._streams.get((device, flow))
-        if stream is None and self._stranger is not None:
-            stream = self._stranger(device, flow)
-            if stream is None:
-                reason = "the roster does not have the device in the flow: nothing of it is taken yet"
-                self._drop(Counter.UNASSIGNED_BATCHES, f"{device}/{flow}", reason)
-                return
+        stream = stream or self._stranger(device, flow)
         if stream is None:
-            reason = "the device is not assigned to the flow: add it to the configuration, or stop it"
-            self._quarantine.keep_raw(device, flow, payload, Counter.UNASSIGNED_BATCHES, reason)
+            reason = "the roster does not have the device in the flow: nothing of it is taken yet"
+            self._drop(Counter.UNASSIGNED_BATCHES, f"{device}/{flow}", reason)
             return
         try:
             envelope = decode_envelope(payload)

@@ -106,9 +106,8 @@ class Link:
 
 
 def _filters(config: IngestConfig) -> list[str]:
-    # Only our flows and buckets: others on the same broker have an ingest of their own.
+    # Only our buckets: others on the same broker have an ingest of their own. Flows come and go, and devices
+    # of those that have ended are still answered.
     first, last = config.buckets
     buckets = ["+"] if config.is_whole else [f"{number:02x}" for number in range(first, last + 1)]
-    if config.follows_roster:  # flows come and go, and devices of those that have ended are still answered
-        return [up_filter(b) for b in buckets]
-    return [f"{up_filter(b).removesuffix('+/up')}{flow}/up" for flow in sorted(config.flows) for b in buckets]
+    return [up_filter(bucket) for bucket in buckets]

@@ -48,9 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="gear-ingest", description="Take the batches of devices from the broker into the log."
     )
-    parser.add_argument(
-        "--config", required=True, metavar="FILE.toml", type=Path, help="log, broker, flows and their devices"
-    )
+    parser.add_argument("--config", required=True, metavar="FILE.toml", type=Path, help="log and broker")
     options = parser.parse_args(arguments)
     log_to_stderr()
     without_pandas()
@@ -100,6 +98,7 @@ async def _run(config: IngestConfig) -> bool:
     )
     ingest = Ingest(
         config,
+        FollowedRoster(config.log),
         SqliteLedger(config.log),
         disk,
         net,
@@ -108,7 +107,6 @@ async def _run(config: IngestConfig) -> bool:
         SystemRandomness(),
         merge_segments,
         net.counters,
-        FollowedRoster(config.log) if config.follows_roster else None,
     )
     try:
         with shared_log(config.log):

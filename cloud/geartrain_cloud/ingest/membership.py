@@ -14,9 +14,9 @@ from geartrain.errors.reason import Reason, make_reason
 from geartrain.ports import Clock
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
 from geartrain_cloud.ingest.clock import SourceClock
-from geartrain_cloud.ingest.config import FlowConfig
 from geartrain_cloud.ingest.content import Content
 from geartrain_cloud.ingest.counters import Counter, Counters
+from geartrain_cloud.ingest.flow import FollowedFlow
 from geartrain_cloud.ingest.group import Partition, Place
 from geartrain_cloud.ingest.streams import DeviceStream
 from geartrain_cloud.log.entry_reasons import EntryCode, entry_sentence
@@ -34,7 +34,7 @@ class Membership:
 
     def __init__(
         self,
-        flows: Mapping[str, FlowConfig],
+        flows: Mapping[str, FollowedFlow],
         streams: Mapping[tuple[str, str], DeviceStream],
         partitions: Mapping[Place, Partition],
         content: Content,
@@ -46,12 +46,7 @@ class Membership:
         self._counters, self._clock = counters, clock
         self._listening_s = self._checked_s = clock.monotonic_s()
 
-    @property
-    def is_live(self) -> bool:
-        """Whether there is a flow of live sources."""
-        return bool(self._live())
-
-    def _live(self) -> list[FlowConfig]:
+    def _live(self) -> list[FollowedFlow]:
         return [flow for flow in self._flows.values() if not flow.bounded]
 
     @property

@@ -1,8 +1,7 @@
 """What ingest does before it takes anything: it repairs the log and learns from it where ingest stands.
 
 At the start of the process. Guarantees: afterwards the segment files are exactly those that the ledger
-names. All that ingest knows comes from the ledger. Every device of the configuration is assigned, by a
-logged entry.
+names. What ingest knows of a flow's past comes from the ledger alone.
 """
 
 from __future__ import annotations
@@ -14,20 +13,21 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from geartrain.delivery.receiver import Receiver, WaitingBudget
-from geartrain.errors import ConfigError, LedgerError
+from geartrain.errors import LedgerError
 from geartrain.errors.reason import NO_REASON
 from geartrain.ports import Disk
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.schema import Schema
 from geartrain_cloud.ingest.clock import SourceClock
 from geartrain_cloud.ingest.closed import ClosedEpochs
-from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
+from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.counters import Counter, Counters
-from geartrain_cloud.ingest.group import SEGMENTS, Group, Partition, Place
+from geartrain_cloud.ingest.flow import FollowedFlow
+from geartrain_cloud.ingest.group import SEGMENTS, Partition, Place
 from geartrain_cloud.ingest.streams import DeviceStream
 from geartrain_cloud.log.entry_reasons import EntryCode, number_of
 from geartrain_cloud.log.part import partition_of
-from geartrain_cloud.ports import NO_SOURCE, AckCursor, Entry, EntryKind, LedgerStore
+from geartrain_cloud.ports import NO_SOURCE, AckCursor, Entry, LedgerStore
 
 _LOG = logging.getLogger("geartrain.ingest")
 
@@ -46,7 +46,7 @@ class Recovered:
     (device, flow).
 
     cursors: by (device, flow), of flows and devices without a stream too; newest: by place, the last entry,
-    of flows that the configuration does not have too; members: whom these wait for, as the process began;
+    of flows that the roster does not have too; members: whom these wait for, as the process began;
     revisions: by place, the newest that it has brought by then; fresh: (device, flow) whose newest crossing
     is that of a fresh spool; ran: of devices that have gone over, the number of the revision.
     """
@@ -65,14 +65,20 @@ class Recovered:
     ran: Mapping[tuple[str, str], int]
 
 
-async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget: WaitingBudget) -> Recovered:
-    """Open the ledger, take the term, remove orphans, and rebuild clocks and streams, all of the partitions
-    that the configuration has.
+async def recover(
+    config: IngestConfig,
+    flows: Mapping[str, FollowedFlow],
+    ledger: LedgerStore,
+    disk: Disk,
+    budget: WaitingBudget,
+) -> Recovered:
+    """Open the ledger, take the term, remove orphans, and rebuild clocks and streams of `flows`, all of the
+    partitions that the configuration has.
 
-    Raises `LedgerError` when a segment that the ledger names is missing, `ConfigError` when the configuration
-    lacks a device that the log waits for, `DiskError` when the disk cannot be read.
+    Raises `LedgerError` when a segment that the ledger names is missing, `DiskError` when the disk cannot be
+    read.
     """
-    flows, total, owned = config.flows, config.partitions, config.owned
+    total, owned = config.partitions, config.owned
     term = await ledger.open(total, owned)
     counters = Counters(await ledger.counters())
     last = await ledger.last_entries()
@@ -83,8 +89,6 @@ async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget:
         for c in await ledger.cursors()
     }
     assigned = [place for place in await ledger.devices() if partition_of(place[2], total) in owned]
-    if not config.follows_roster:
-        _check_assigned(flows, assigned)
     schemas: dict[tuple[str, str], dict[str, Schema]] = {}
     for stored in await ledger.schemas():
         of_channel = schemas.setdefault((stored.flow, stored.channel), {})
@@ -94,7 +98,7 @@ async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget:
         member = source, device, (name, source, device) in excluded
         members.setdefault((name, partition_of(device, total)), []).append(member)
     newest = {(entry.flow, entry.partition): entry for entry in last}
-    revisions = await ledger.revisions() if config.follows_roster else {}
+    revisions = await ledger.revisions()
     partitions = {
         (name, index): make_partition((name, index), flow, newest, members, cursors, revisions)
         for (name, flow), index in product(sorted(flows.items()), owned)
@@ -117,20 +121,6 @@ async def recover(config: IngestConfig, ledger: LedgerStore, disk: Disk, budget:
     closed = ClosedEpochs(await ledger.closed_epochs())
     known = (cursors, newest, members, revisions, fresh, ran)
     return Recovered(term, partitions, schemas, streams, closed, counters, *known)
-
-
-def assign(config: IngestConfig, partitions: Mapping[Place, Partition], group: Group) -> None:
-    """Log the members that the log does not name yet."""
-    for (name, index), partition in sorted(partitions.items()):
-        new = config.flows[name].memberships() - partition.memberships()
-        for source, device in sorted((source, device) for device, source in new):
-            if partition_of(device, config.partitions) != index:
-                continue
-            if source == NO_SOURCE:
-                partition.without.add(device)
-            else:
-                partition.clocks[source].assign(device)
-            group.append_note(partition, EntryKind.ASSIGNED, (device, b"", 0), source=source)
 
 
 async def _match_segments(
@@ -172,22 +162,9 @@ def _positions(name: str, named: set[str], last: list[Entry]) -> str:
     return f"rows of {parts['flow']}/{parts['channel']} between positions {first} and {upto}"
 
 
-def _check_assigned(flows: Mapping[str, FlowConfig], assigned: list[tuple[str, str, str]]) -> None:
-    for name, source, device in assigned:
-        flow = flows.get(name)
-        if flow is None:
-            continue
-        if device not in (flow.devices if source == NO_SOURCE else flow.sources.get(source, ())):
-            key = "devices" if source == NO_SOURCE else f"sources.{source}"
-            raise ConfigError(
-                f"flows.{name}.{key} lacks device {device}, for which this log waits: "
-                "no device can leave a log, so name it again, or begin with an empty log folder"
-            )
-
-
 def make_partition(
     place: Place,
-    flow: FlowConfig,
+    flow: FollowedFlow,
     newest: Mapping[Place, Entry],
     members: Mapping[Place, Sequence[Member]],
     cursors: Mapping[tuple[str, str], AckCursor],
@@ -212,7 +189,7 @@ def make_partition(
 
 def make_stream(
     which: tuple[str, str, int],
-    flow: FlowConfig,
+    flow: FollowedFlow,
     cursor: AckCursor | None,
     budget: WaitingBudget,
     *,

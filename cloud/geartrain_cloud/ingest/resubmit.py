@@ -26,8 +26,8 @@ from geartrain.wire.body import decode_rows
 from geartrain.wire.codec import decode_envelope, decode_header
 from geartrain.wire.envelope import BatchKind
 from geartrain_cloud.errors import AbsentError
-from geartrain_cloud.ingest.config import TIMELESS_CHANNELS
 from geartrain_cloud.ingest.counters import ROWS_PREFIX, Counter, Counters
+from geartrain_cloud.ingest.flow import TIMELESS_CHANNELS
 from geartrain_cloud.ingest.group import Group, Partition
 from geartrain_cloud.log.browse import LoggedLetter, all_cursors, letters, quarantined
 from geartrain_cloud.log.disk import OsDisk

@@ -12,9 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, FlowConfig
-from geartrain_cloud.log.retention import Retention
-from geartrain_cloud.log.roster import RosterDocument, RosterRow
+from geartrain_cloud.ingest.flow import SYSTEM_CHANNELS, FollowedFlow
+from geartrain_cloud.log.roster import RosterRow
 from geartrain_cloud.ports import EntryKind
 
 INTERVAL_S = 0.2
@@ -56,7 +55,7 @@ class Followed:
     """
 
     serial: int = 0
-    flows: dict[str, FlowConfig] = field(default_factory=dict)
+    flows: dict[str, FollowedFlow] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     unusable: list[str] = field(default_factory=list)
     failure: str = ""
@@ -71,9 +70,9 @@ class Followed:
                 self.flows.pop(row.instance, None)
                 self.ended.add(row.instance)
             elif row.instance not in self.ended:
-                self._take(row.instance, flow_of(row.document))
+                self._take(row.instance, FollowedFlow.of(row.document))
 
-    def _take(self, instance: str, flow: FlowConfig) -> None:
+    def _take(self, instance: str, flow: FollowedFlow) -> None:
         held = self.flows.get(instance)
         if held is None or _goes_on(held, flow):
             self.flows[instance] = flow
@@ -98,28 +97,7 @@ class Followed:
         return said
 
 
-def flow_of(document: RosterDocument) -> FlowConfig:
-    """A document of the roster as ingest has its flows."""
-    return FlowConfig.of(
-        tuple(sorted(document.devices)),
-        {
-            source: tuple(sorted(device for device, has in document.devices.items() if source in has))
-            for source in document.sources
-        },
-        {channel: row.sources for channel, row in document.channels.items()},
-        bounded=document.bounded,
-        join_timeout_s=document.join_timeout_s,
-        idle_after_s=document.idle_after_s,
-        partitioned_by=document.partitioned_by,
-        schemas={channel: row.schema for channel, row in document.channels.items() if row.schema},
-        former={channel: row.former_schemas for channel, row in document.channels.items() if row.former},
-        revision=document.revision,
-        since=document.since,
-        retention=Retention(document.retain_s, document.retain_bytes),
-    )
-
-
-def crossings(logged: Mapping[tuple[str, int], int], flows: Mapping[str, FlowConfig]) -> list[Move]:
+def crossings(logged: Mapping[tuple[str, int], int], flows: Mapping[str, FollowedFlow]) -> list[Move]:
     """The revisions that partitions lack, in order; logged: by (flow, partition), the newest."""
     return [
         Move(EntryKind.REVISION, name, partition=index, number=number)
@@ -130,7 +108,7 @@ def crossings(logged: Mapping[tuple[str, int], int], flows: Mapping[str, FlowCon
 
 
 def moves(
-    members: Members, flows: Mapping[str, FlowConfig], ended: Collection[str], ours: Collection[str]
+    members: Members, flows: Mapping[str, FollowedFlow], ended: Collection[str], ours: Collection[str]
 ) -> list[Move]:
     """What the log must say, so that its members are just those that `flows` has.
 
@@ -153,7 +131,7 @@ def moves(
     return found
 
 
-def _goes_on(held: FlowConfig, wanted: FlowConfig) -> bool:
+def _goes_on(held: FollowedFlow, wanted: FollowedFlow) -> bool:
     """Whether a flow may become another one while it lives: with the sources and channels that it has. Others
     come with a later revision alone.
     """
@@ -165,7 +143,7 @@ def _goes_on(held: FlowConfig, wanted: FlowConfig) -> bool:
     return all(name in SYSTEM_CHANNELS or _keeps_meaning(held, wanted, name) for name in held.channels)
 
 
-def _keeps_meaning(held: FlowConfig, wanted: FlowConfig, name: str) -> bool:
+def _keeps_meaning(held: FollowedFlow, wanted: FollowedFlow, name: str) -> bool:
     """Whether a channel may become what it is in `wanted` while its flow lives. Its records get another type
     with another revision, which takes those of before; back from one that was never in force, it takes none.
     """
@@ -177,6 +155,6 @@ def _keeps_meaning(held: FlowConfig, wanted: FlowConfig, name: str) -> bool:
     return held.revision != wanted.revision and (wanted.takes(name, was) or held.takes(name, now))
 
 
-def _with_members(held: FlowConfig, wanted: FlowConfig) -> FlowConfig:
+def _with_members(held: FollowedFlow, wanted: FollowedFlow) -> FollowedFlow:
     sources = {source: wanted.sources.get(source, ()) for source in held.sources}
     return replace(held, devices=wanted.devices, sources=sources)

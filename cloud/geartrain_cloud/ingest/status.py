@@ -13,9 +13,9 @@ import msgspec
 
 from geartrain.ports import Disk
 from geartrain.records.event_time import START_OF_TIME, format_time
-from geartrain_cloud.ingest.config import FlowConfig
 from geartrain_cloud.ingest.counters import ROWS_PREFIX, Counters
 from geartrain_cloud.ingest.domains import Domains
+from geartrain_cloud.ingest.flow import FollowedFlow
 from geartrain_cloud.ingest.group import Partition, Place, SealedGroup
 from geartrain_cloud.ingest.streams import DeviceStream, HeldBatch
 from geartrain_cloud.ports import Entry, position_key
@@ -32,7 +32,7 @@ class Durable:
     """
 
     def __init__(
-        self, partitions: Mapping[Place, Partition], flows: Mapping[str, FlowConfig], counters: Counters
+        self, partitions: Mapping[Place, Partition], flows: Mapping[str, FollowedFlow], counters: Counters
     ) -> None:
         self._counters = counters
         self.sources: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -42,14 +42,14 @@ class Durable:
         for name, flow in flows.items():
             self.add(name, flow, [partition for place, partition in partitions.items() if place[0] == name])
 
-    def add(self, name: str, flow: FlowConfig, partitions: Iterable[Partition]) -> None:
+    def add(self, name: str, flow: FollowedFlow, partitions: Iterable[Partition]) -> None:
         """Know a flow, and its partitions as they stand in the log."""
         self.add_channels(name, flow)
         for partition in partitions:
             place = (name, partition.index)
             self.positions[place], self.clocks[place] = partition.number, partition.logged
 
-    def add_channels(self, name: str, flow: FlowConfig) -> None:
+    def add_channels(self, name: str, flow: FollowedFlow) -> None:
         """Know the channels of a flow, also those that a later revision has brought."""
         for channel, above in flow.channels.items():
             self.sources[name, channel] = tuple(above)

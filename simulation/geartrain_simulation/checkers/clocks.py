@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from geartrain.graph.graph import CLAIMS, DEAD_LETTERS, LATE, STATE
 from geartrain.records.event_time import END_OF_TIME, START_OF_TIME
-from geartrain_cloud.ingest.config import SYSTEM_CHANNELS
+from geartrain_cloud.ingest.flow import SYSTEM_CHANNELS
 from geartrain_cloud.ports import NO_SOURCE, Entry, EntryKind, LedgerChange
 from geartrain_simulation.checkers.accepted import Accepted
 from geartrain_simulation.machine.violation import Breach

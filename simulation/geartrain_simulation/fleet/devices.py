@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from random import Random
 
 from geartrain.planning import Plan
-from geartrain_cloud.ingest.config import FlowConfig, IngestConfig
+from geartrain_cloud.ingest.config import IngestConfig
+from geartrain_cloud.ingest.flow import SYSTEM_CHANNELS
+from geartrain_cloud.log.roster import RosterChannel, RosterDocument
 from geartrain_edge.settings import AgentSettings, Policy, UplinkSettings
 
 DEVICES_MAX = 4
@@ -94,24 +96,27 @@ def partitions_of(seed: int) -> int:
     return Random(f"{seed}/partitions").choice((1, 1, 1, 3))
 
 
-def ingest_config(
+def draw_ingest(
     seed: int, plan: Plan, members: Mapping[str, tuple[str, ...]], devices: Sequence[Device]
-) -> IngestConfig:
-    """How ingest is set; members: the devices that have each source. With a live device among them the flow
-    goes on without one that is not heard of.
+) -> tuple[IngestConfig, RosterDocument]:
+    """How ingest is set, and what the roster says of the flow; members: the devices that have each source.
+    With a live device among them the flow goes on without one that is not heard of.
     """
     random = Random(f"{seed}/ingest/config")
-    names = tuple(device.name for device in devices)
-    flow = FlowConfig.of(
-        names,
-        members,
-        {channel.id: tuple(sorted(channel.sources)) for channel in plan.channels},
+    has = {one.name: tuple(s for s, several in members.items() if one.name in several) for one in devices}
+    document = RosterDocument(
+        {
+            channel.id: RosterChannel(tuple(sorted(channel.sources)))
+            for channel in plan.channels
+            if channel.id not in SYSTEM_CHANNELS
+        },
+        tuple(members),
+        has,
         bounded=not any(device.readings for device in devices),
         join_timeout_s=random.choice((3.0, 60.0)),
         idle_after_s=random.choice((3.0, 8.0, 30.0)),
     )
-    return IngestConfig(
-        {plan.graph.name: flow},
+    config = IngestConfig(
         partitions=partitions_of(seed),
         group_commit_ms=random.choice((1, 20, 100)),
         group_rows_max=random.choice((1, 20, 50_000)),
@@ -121,3 +126,4 @@ def ingest_config(
         status_interval_ms=5_000,
         resubscribe_ms=10_000,
     )
+    return config, document

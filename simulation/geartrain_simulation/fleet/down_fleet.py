@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -27,11 +26,12 @@ from geartrain.wire.codec import decode_control, decode_envelope, decode_header
 from geartrain.wire.envelope import Ack
 from geartrain_cloud.downlink.downlink import Downlink
 from geartrain_cloud.downlink.sender import SenderSettings
+from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.ingest.ingest import Ingest
 from geartrain_edge.agent.agent import Agent
 from geartrain_edge.downlink.applying import PLACE, Place
 from geartrain_edge.settings import AgentSettings, UplinkSettings
-from geartrain_simulation.fleet.devices import Device, ingest_config
+from geartrain_simulation.fleet.devices import Device, draw_ingest
 from geartrain_simulation.fleet.down_flow import FileBook, Order, SimFiles, draw_batches, make_down_plan
 from geartrain_simulation.fleet.readings import members
 from geartrain_simulation.machine.broker import SimBroker
@@ -46,6 +46,7 @@ from geartrain_simulation.machine.world import Node, Process, StoppedError, Worl
 from geartrain_simulation.stores.ledger_book import LedgerBook
 from geartrain_simulation.stores.ledgers import SimLedgerStore
 from geartrain_simulation.stores.outboxes import OutboxBook, SimOutboxStore
+from geartrain_simulation.stores.rosters import RosterBook, SimRoster
 from geartrain_simulation.stores.segments import encode_plain, merge_plain
 from geartrain_simulation.stores.spools import SimSpoolStore, SpoolBook
 
@@ -217,18 +218,17 @@ class DownFleet:
             await asyncio.sleep(_LOOK_S)
 
     async def _ingest(self, process: Process) -> None:
-        configs = [
-            ingest_config(
-                self.seed, app.plan, members(app.plan, app.devices), [Device(name) for name in app.devices]
-            )
-            for app in self.apps.values()
-        ]
-        flows = {name: flow for config in configs for name, flow in config.flows.items()}
-        config = replace(configs[0], flows=flows)
+        roster, drawn = RosterBook(), list[IngestConfig]()
+        for app in self.apps.values():
+            devices = [Device(name) for name in app.devices]
+            config, document = draw_ingest(self.seed, app.plan, members(app.plan, app.devices), devices)
+            drawn.append(config)
+            roster.put(app.name, document)
         ledger = SimLedgerStore(process, self._ledger)
         disk, net = SimDisk(process, self._platters["ingest"]), SimNet(process, self.broker)
         clock, chance = SimClock(process), SimRandomness(process)
-        ingest = Ingest(config, ledger, disk, net, clock, encode_plain, chance, merge_plain)
+        followed = SimRoster(process, roster, self.climate)
+        ingest = Ingest(drawn[0], followed, ledger, disk, net, clock, encode_plain, chance, merge_plain)
         process.on_stop = ingest.stop
         await ingest.run()
         if not self._ending:

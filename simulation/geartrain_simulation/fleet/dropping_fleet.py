@@ -26,9 +26,9 @@ from geartrain.records.batch import origin_name
 from geartrain.records.codes import Code
 from geartrain.state.claims import ASKS, HAS, LOST
 from geartrain.state.moving import said_of
-from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.log.entry_reasons import EntryCode, number_of, runs_of
 from geartrain_cloud.log.part import partition_of
+from geartrain_cloud.log.roster import RosterDocument
 from geartrain_cloud.ports import Entry, EntryKind
 from geartrain_edge.agent.crossing import CLAIM, LastClaim
 from geartrain_edge.settings import AgentSettings
@@ -39,8 +39,8 @@ from geartrain_simulation.fleet.fleet import Outcome
 from geartrain_simulation.fleet.revision_fleet import CROSSING_POINTS
 from geartrain_simulation.fleet.revision_flow import records_of
 from geartrain_simulation.fleet.troubles import INGEST, LOG_POINTS
-from geartrain_simulation.machine.world import Node, Process
-from geartrain_simulation.stores.rosters import RosterBook, SimRoster, document_of
+from geartrain_simulation.machine.world import Node
+from geartrain_simulation.stores.rosters import document_of
 from geartrain_simulation.stores.spools import SpoolBook
 
 ANEW = 2
@@ -74,21 +74,15 @@ class DroppingFleet(ClaimingFleet):
         self._update = Random(f"{seed}/dropping")
         drawn = self._update.choice(_BEHIND)
         self._behind = drawn if behind is None else behind
-        self.roster, self._newest = RosterBook(), dict[str, int]()
+        self._newest = dict[str, int]()
         self.met = Counter[str]()
         self._is_due = False
         super().__init__(seed)
 
-    def _told(self, config: IngestConfig) -> IngestConfig:
+    def _told(self, document: RosterDocument) -> RosterDocument:
         names = [device.name for device in self.devices]
-        self._document = document_of([self._plan], config.flows[self.flow], names, READINGS)
-        self.roster.put(self.flow, self._document)
-        return replace(config, flows={}, follows_roster=True)
-
-    async def _ingest(self, process: Process) -> None:
-        config = self._configs.get(process.node.name, self._configs[INGEST])
-        roster = SimRoster(process, self.roster, self.climate)
-        await self.lives.ingest(process, config, len(self._configs), roster)
+        self._document = document_of([self._plan], document, names, READINGS)
+        return self._document
 
     # What happens
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from msgspec.structs import replace as with_fields
+
 from geartrain.graph.graph import Graph
 from geartrain.planning import Plan, make_plan
 from geartrain.ports.buggify import let_points_strike
@@ -19,13 +21,14 @@ from geartrain.wire.topics import BUCKETS
 from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.log.part import buckets_of
 from geartrain_cloud.log.retention import Retention
+from geartrain_cloud.log.roster import RosterDocument
 from geartrain_edge.errors import AlarmCode, AlarmError
 from geartrain_simulation.checkers import Checkers
 from geartrain_simulation.fleet.devices import (
     Device,
     agent_settings,
     draw_devices,
-    ingest_config,
+    draw_ingest,
     recorded_devices,
 )
 from geartrain_simulation.fleet.lives import LOOK_S, Lives, Programs
@@ -38,6 +41,7 @@ from geartrain_simulation.machine.faults import Faults
 from geartrain_simulation.machine.platter import Platter
 from geartrain_simulation.machine.world import Node, Process, World
 from geartrain_simulation.stores.ledger_book import LedgerBook
+from geartrain_simulation.stores.rosters import RosterBook, SimRoster
 from geartrain_simulation.stores.segments import Row
 from geartrain_simulation.stores.spools import SpoolBook
 
@@ -107,8 +111,7 @@ class Fleet:
         self.climate = Faults() if plot is not None else Faults.climate(self.world.random("climate"))
         names = [device.name for device in self.devices]
         self.sensors = {d.name: Sensor(seed, d.name, d.readings) for d in self.devices if d.readings}
-        graph = self._graph()
-        self._plan = self._cut(graph)
+        self._plan = self._cut(self._graph())
         self.flow = self._plan.graph.name
         self.broker = SimBroker(self.world, self.climate)
         self.copied = {f.node for f in self.faults if f.kind == "copy" and f.node in names}
@@ -126,8 +129,9 @@ class Fleet:
         self.lives = Lives(programs or Programs(), self._plan, self.broker, self.checkers, *log, self.copied)
         self.spark = self._reader()
         self._settings = {device.name: agent_settings(seed, device) for device in self.devices}
-        config = ingest_config(seed, self._plan, members(self._plan, names), self.devices)
-        config = self._told(config)
+        self.roster, has = RosterBook(), members(self._plan, names)
+        config, document = draw_ingest(seed, self._plan, has, self.devices)
+        self.roster.put(self.flow, self._told(document))
         for fault in self.faults:
             if fault.kind == "retention":
                 config = replace(config, retention=Retention(bytes_max=int(fault.reach)))
@@ -157,13 +161,13 @@ class Fleet:
             {name: count for name, count in others.items() if count} if others else None,
         )
 
-    def _told(self, config: IngestConfig) -> IngestConfig:
-        """In half of the runs as for a plan alone, which does not know who has which source."""
+    def _told(self, document: RosterDocument) -> RosterDocument:
+        """What the roster says of the flow at first: in half of the runs as control does, which knows of no
+        device what it lacks.
+        """
         if Random(f"{self._seed}/told").random() < 0.5:
-            return config
-        flow = config.flows[self.flow]
-        every = dict.fromkeys(flow.sources, flow.devices)
-        return replace(config, flows={self.flow: replace(flow, sources=every)})
+            return document
+        return with_fields(document, devices=dict.fromkeys(document.devices, document.sources))
 
     def _platter(self, node: str) -> Platter:
         return Platter(self.world.random(f"{node}/platter"), sector_bytes=SECTOR_BYTES)
@@ -293,7 +297,8 @@ class Fleet:
 
     async def _ingest(self, process: Process) -> None:
         config = self._configs.get(process.node.name, self._configs[INGEST])
-        await self.lives.ingest(process, config, len(self._configs))
+        roster = SimRoster(process, self.roster, self.climate)
+        await self.lives.ingest(process, config, roster, len(self._configs))
 
 
 def _shared(config: IngestConfig) -> dict[str, IngestConfig]:

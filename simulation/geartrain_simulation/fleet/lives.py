@@ -112,14 +112,12 @@ class Lives:
             raise AssertionError(f"{name} was stopped for good: {error}") from error
         self.alarmed.add(name)
 
-    async def ingest(
-        self, process: Process, config: IngestConfig, count: int = 1, roster: Roster | None = None
-    ) -> None:
-        """One life of an ingest; count: how many share the log; roster: for one that follows it."""
+    async def ingest(self, process: Process, config: IngestConfig, roster: Roster, count: int = 1) -> None:
+        """One life of an ingest; count: how many share the log."""
         ledger, disk = SimLedgerStore(process, self.ledger), self.programs.disk(process, self.platter)
         net, clock, randomness = SimNet(process, self.broker), SimClock(process), SimRandomness(process)
         ports = ledger, disk, net, clock, encode_plain, randomness, merge_plain
-        ingest = self.programs.ingest(config, *ports, roster=roster)
+        ingest = self.programs.ingest(config, roster, *ports)
         process.on_stop = ingest.stop
         name = process.node.name
         self.checkers.watch_ingest(name, ingest, config, count)

@@ -23,7 +23,7 @@ from geartrain.revision import Revision
 from geartrain.wire.codec import decode_header
 from geartrain.wire.crossing import decode_crossing
 from geartrain.wire.envelope import BatchKind
-from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, IngestConfig
+from geartrain_cloud.ingest.flow import SYSTEM_CHANNELS
 from geartrain_cloud.log.entry_reasons import EntryCode, entry_sentence, number_of
 from geartrain_cloud.log.part import partition_of
 from geartrain_cloud.log.roster import RosterDocument
@@ -45,8 +45,8 @@ from geartrain_simulation.fleet.revision_flow import (
     records_of,
 )
 from geartrain_simulation.fleet.troubles import HEALED_S, INGEST, LOG_POINTS, SPOOLS, Fault, draw_faults
-from geartrain_simulation.machine.world import Node, Process
-from geartrain_simulation.stores.rosters import RosterBook, SimRoster, document_of
+from geartrain_simulation.machine.world import Node
+from geartrain_simulation.stores.rosters import document_of
 from geartrain_simulation.stores.segments import Row
 from geartrain_simulation.stores.spools import SpoolBook
 
@@ -70,7 +70,7 @@ class RevisionFleet(Fleet):
     def __init__(self, seed: int) -> None:
         self._random = random = Random(f"{seed}/revisions")
         self.forms, self._pause_s = self._drawn_forms(seed), random.choice((0.6, 1.0, 1.5))
-        self.roster, self._lives = RosterBook(), dict[str, int]()
+        self._lives = dict[str, int]()
         devices = [_drawn(seed, number) for number in range(1, random.choice((1, 2, 2, 3)) + 1)]
         self._newest = {device.name: 1 for device in devices}
         self._runs = dict(self._newest)
@@ -121,16 +121,10 @@ class RevisionFleet(Fleet):
         channels = {channel.id: channel for one in self.versions for channel in one.plan.channels}
         return msgspec.structs.replace(self.versions[0].plan, channels=tuple(channels.values()))
 
-    def _told(self, config: IngestConfig) -> IngestConfig:
-        """Have ingest follow the roster, which knows the first revision."""
-        self._config = config.flows[self.flow]
-        self.roster.put(self.flow, self._document_of(1))
-        return replace(config, flows={}, follows_roster=True)
-
-    async def _ingest(self, process: Process) -> None:
-        config = self._configs.get(process.node.name, self._configs[INGEST])
-        roster = SimRoster(process, self.roster, self.climate)
-        await self.lives.ingest(process, config, len(self._configs), roster)
+    def _told(self, document: RosterDocument) -> RosterDocument:
+        """The roster knows the first revision."""
+        self._first = document
+        return self._document_of(1)
 
     def _agent_node(self, device: Device, node: str, book: SpoolBook) -> Node:
         made = super()._agent_node(device, node, book)
@@ -195,7 +189,7 @@ class RevisionFleet(Fleet):
         """What the roster says from a revision on."""
         plans = [one.plan for one in self.versions[:number]]
         names = [device.name for device in self.devices]
-        return with_fields(document_of(plans, self._config, names, SOURCE), revision=number)
+        return with_fields(document_of(plans, self._first, names, SOURCE), revision=number)
 
     def _wait(self, number: int) -> None:
         """Tell the devices once the log has brought the revision, and the data centre has gone over."""

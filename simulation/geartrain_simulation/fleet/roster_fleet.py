@@ -16,12 +16,12 @@ import msgspec
 
 from geartrain.graph.graph import CLAIMS
 from geartrain.planning import Plan, make_plan
-from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, IngestConfig
+from geartrain_cloud.ingest.config import IngestConfig
 from geartrain_cloud.log.roster import RosterChannel, RosterDocument
 from geartrain_cloud.ports import NO_SOURCE
 from geartrain_edge.settings import Policy
 from geartrain_simulation.checkers import Checkers
-from geartrain_simulation.fleet.devices import Device, agent_settings, ingest_config
+from geartrain_simulation.fleet.devices import Device, agent_settings, draw_ingest
 from geartrain_simulation.fleet.fleet import SECTOR_BYTES, Outcome
 from geartrain_simulation.fleet.lives import LOOK_S, Lives, Programs
 from geartrain_simulation.fleet.readings import expected_rows, make_graph, members
@@ -102,23 +102,17 @@ class RosterFleet:
     def _ingest_config(self, random: Random) -> IngestConfig:
         names = [device.name for device in self.devices]
         self._has = members(self.plan, names)
-        config = ingest_config(self.seed, self.plan, self._has, self.devices)
-        (flow,) = config.flows.values()
+        config, told = draw_ingest(self.seed, self.plan, self._has, self.devices)
         if random.random() < 0.5:  # as control does, which knows of no device what it lacks
             self._has = dict.fromkeys(self._has, tuple(names))
         self._document = RosterDocument(
-            {
-                channel: RosterChannel(sources)
-                for channel, sources in flow.channels.items()
-                if channel not in SYSTEM_CHANNELS
-            }
-            | {CLAIMS: RosterChannel(tuple(sorted(self._has)))},
+            told.channels | {CLAIMS: RosterChannel(tuple(sorted(self._has)))},
             tuple(sorted(self._has)),
             bounded=random.random() < 0.6,
-            join_timeout_s=flow.join_timeout_s,
-            idle_after_s=flow.idle_after_s,
+            join_timeout_s=told.join_timeout_s,
+            idle_after_s=told.idle_after_s,
         )
-        return replace(config, flows={}, follows_roster=True)
+        return config
 
     def _platter(self, node: str) -> Platter:
         return Platter(self.world.random(f"{node}/platter"), sector_bytes=SECTOR_BYTES)
@@ -138,7 +132,7 @@ class RosterFleet:
 
     async def _ingest(self, process: Process) -> None:
         roster = SimRoster(process, self.roster, self.climate)
-        await self.lives[self.instances[0]].ingest(process, self._config, roster=roster)
+        await self.lives[self.instances[0]].ingest(process, self._config, roster)
 
     # What happens
 

@@ -13,17 +13,18 @@ import msgspec
 
 from geartrain.errors import LedgerError
 from geartrain.planning import Plan
-from geartrain_cloud.ingest.config import SYSTEM_CHANNELS, FlowConfig
+from geartrain_cloud.ingest.flow import SYSTEM_CHANNELS
 from geartrain_cloud.log.roster import RosterChannel, RosterDocument, RosterRow
 from geartrain_simulation.machine.faults import Faults
 from geartrain_simulation.machine.world import Process
 
 
 def document_of(
-    plans: Sequence[Plan], flow: FlowConfig, devices: Collection[str], source: str
+    plans: Sequence[Plan], first: RosterDocument, devices: Collection[str], source: str
 ) -> RosterDocument:
     """What the roster says of a flow of one source, which all of its devices have. plans: those of all its
-    revisions up to now, since some device may still send what is gone; flow: as ingest is told of it at once.
+    revisions up to now, since some device may still send what is gone; first: what
+    says how long ingest waits.
     """
     found, texts = dict[str, RosterChannel](), dict[str, list[str]]()
     for plan in plans:
@@ -37,7 +38,7 @@ def document_of(
             found[channel.id] = RosterChannel(sources, channel.schema.schema_id, former)
     has: dict[str, tuple[str, ...]] = dict.fromkeys(devices, (source,))
     return RosterDocument(
-        found, (source,), has, join_timeout_s=flow.join_timeout_s, idle_after_s=flow.idle_after_s
+        found, (source,), has, join_timeout_s=first.join_timeout_s, idle_after_s=first.idle_after_s
     )
 
 
