@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -30,6 +29,7 @@ from geartrain.errors import GeartrainError, LedgerError
 from geartrain.printable import printable
 from geartrain_cloud.hosting.admission import Admission, Key, Member, is_locked
 from geartrain_cloud.hosting.crossing import boundary, check_successor, dropped_state, has_written, stands_at
+from geartrain_cloud.hosting.durable import Committed, DurableCheckpoint
 from geartrain_cloud.hosting.errors import HostError, OtherProgramError, ParkedError
 from geartrain_cloud.hosting.flow_store import BUSY_S, RETRY_S, FlowStore
 from geartrain_cloud.hosting.group_file import note_stages, open_group
@@ -66,9 +66,6 @@ from geartrain_cloud.spark.errors import QueryError
 from geartrain_cloud.spark.whole import numbers
 
 _log = logging.getLogger("host")
-
-RELEASE_EVERY_S = 5.0
-"""How often the log is told how far each flow is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +117,6 @@ class Group:
         self._stores: dict[str, FlowStore] = {}
         self._registrations: dict[str, Registration] = {}
         self._watch = Watch(places, self._settings.hang_s)
-        self._released_s = 0.0
         answers = QuestionFolder(HostPlaces(host).questions)
         self.unread = UnreadRows(self._log)
         sizes = SizesFile(places.sizes)
@@ -128,6 +124,7 @@ class Group:
             self._checkpoint, self._log, self._versions.read, self._stores.get, answers, sizes
         )
         self.query = GroupQuery(session, name, self.made, self._checkpoint, host, places, log)
+        self._durable = DurableCheckpoint(places.folder)
         self._lost_at: int | None = None
         """The last micro-batch that was committed when Spark could not load the state after it."""
         self._mend()
@@ -302,6 +299,8 @@ class Group:
             else:
                 flows.pop(earlier.name, None)
             flows[hosted.name] = hosted
+        if flows != self.version.flows:  # they begin and end where Spark stands
+            self._durable.sync()
         self._publish(slots, flows)
         return refused
 
@@ -383,7 +382,11 @@ class Group:
     def _hand_over(
         self, earlier: Hosted, hosted: Hosted, member: Member, offsets: Mapping[str, int], slots: int = 0
     ) -> None:
-        """Have `hosted` go on in the place of `earlier`, which runs; slots: how many are new."""
+        """Have `hosted` go on in the place of `earlier`, which runs; slots: how many are new.
+
+        Where it begins must be durable before the version that says so.
+        """
+        self._durable.sync()
         self._stores.pop(earlier.name).close()
         try:
             self._open_store(hosted, member, {})
@@ -787,21 +790,25 @@ class Group:
         return positions_by_name(offsets).get(hosted.name, {})
 
     def _sweep(self) -> None:
-        """Let the log go, close the tables of flows that have left, and forget versions of long ago."""
-        now = time.monotonic()
-        if now - self._released_s < RELEASE_EVERY_S and not self._leaving():
-            return
-        self._released_s = now
-        offsets = self.committed()
-        if not offsets:
-            return
-        for name, positions in positions_by_name(offsets).items():
+        """Let go of the log, of the tables of flows that have left, and of versions of long ago: of what no
+        micro-batch needs from which Spark could go on after a loss of power.
+        """
+        durable = self._durable.take()
+        if durable is not None:
+            self._release(durable)
+        last = self.writer.last
+        gone = tuple(self._leaving()) if last.offsets.get(PLAN, 0) >= self.version.number else ()
+        if self._durable.is_due(last.batch_id, soon=bool(gone)) and (offsets := self.committed()):
+            self._durable.begin(last.batch_id, Committed(offsets, gone))
+
+    def _release(self, durable: Committed) -> None:
+        for name, positions in positions_by_name(durable.offsets).items():
             if name in self._stores:  # the log stays for one that is out
                 self._registrations[name].commit(positions)
-        for name in self._leaving() if self.writer.last.offsets.get(PLAN, 0) >= self.version.number else ():
+        for name in set(durable.gone).intersection(self._leaving()):
             self._let_go(name)
-        self._versions.forget_before(offsets[PLAN])
-        self._forget_stops(offsets)
+        self._versions.forget_before(durable.offsets[PLAN])
+        self._forget_stops(durable.offsets)
 
     def _leaving(self) -> list[str]:
         flows = self.version.flows
@@ -827,6 +834,7 @@ class Group:
     def close(self) -> None:
         """Stop the query and let go of all tables."""
         self.query.close()
+        self._durable.close()
         for store in self._stores.values():
             store.close()
         self._stores.clear()
