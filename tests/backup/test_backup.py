@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import tarfile
@@ -78,7 +79,9 @@ class Micro:
     def run(self) -> None:
         number = self.number
         write_private(self.spark / "offsets" / str(number), f"v1\n{CONF}\n{json.dumps({'a/0': number})}")
-        write_private(self.spark / "state" / "0" / "0" / f"{number + 1}.changelog", "x")
+        for stage in "01":
+            write_private(self.spark / "state" / stage / "0" / f"{number + 1}.changelog", "x")
+            write_private(self.spark / "state" / stage / "_metadata" / "v2" / "0", "v2")
         with transaction(self.tables):
             self.tables.execute("INSERT INTO marks VALUES (?, ?)", (number, number * 10))
         write_private(self.spark / "commits" / str(number), f"v1\n{json.dumps({})}")
@@ -502,3 +505,13 @@ def test_without_a_moment_between_micro_batches_there_is_no_backup(tmp_path: Pat
         pass
     assert time.monotonic() > began
     micro.tables.close()
+
+
+def test_a_group_whose_query_keeps_no_state_is_backed_up(tmp_path: Path, state: Path) -> None:
+    group = state / "spark" / "groups" / "shared"
+    shutil.rmtree(group / "spark" / "state")
+    with pytest.raises(BackupError, match="state"):
+        back_up(state, tmp_path / "first", now_us)
+    write_private(group / "group.json", b'{"identity":"a","stages":0,"partitions":1}')
+    back_up(state, tmp_path / "second", now_us)
+    assert (tmp_path / "second").exists()

@@ -8,6 +8,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from geartrain_cloud.hosting.prepared import Prepared
 from geartrain_cloud.hosting.source import HostReader
 from geartrain_cloud.hosting.steering import Out, Steering, SteeringFile, Stop
 from geartrain_cloud.hosting.versions import Version, Versions
+from geartrain_cloud.hosting.wanted import SHARED_STAGES
 from geartrain_cloud.log.queries import Registration, commit, register
 from geartrain_cloud.log.reader import LogReader
 from geartrain_cloud.sinks.app_tables import AppTables
@@ -43,6 +45,7 @@ END = b"LZ4Block\x15" + bytes(12)
 BLOCK = b"LZ4Block\x15" + (5).to_bytes(4, "little") * 2 + bytes(4) + b"12345"
 NAME = "stone.1~1"
 BATCHES = 6
+STAGES = SHARED_STAGES
 KEPT = 4
 """The micro-batch before the last."""
 
@@ -52,7 +55,7 @@ def offsets_of(batch_id: int, plan: int = 2) -> dict[str, int]:
 
 
 def filled(folder: Path) -> Path:
-    """A checkpoint of six micro-batches, two parts of state; Spark's folder in it."""
+    """A checkpoint of six micro-batches, two stages with two parts of state; Spark's folder in it."""
     spark = folder / "spark"
     for name in ("offsets", "commits"):
         (spark / name).mkdir(parents=True)
@@ -61,12 +64,13 @@ def filled(folder: Path) -> Path:
     for batch_id in range(BATCHES):
         (spark / "offsets" / str(batch_id)).write_text(f"v1\n{conf}\n{json.dumps(offsets_of(batch_id))}")
         (spark / "commits" / str(batch_id)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-        for part in range(2):
-            path = spark / "state/0" / str(part) / f"{batch_id + 1}.changelog"
+        for stage, part in product(range(STAGES), range(2)):
+            path = spark / "state" / str(stage) / str(part) / f"{batch_id + 1}.changelog"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(BLOCK + END)
-    (spark / "state/0/_metadata/v2").mkdir(parents=True)
-    (spark / "state/0/_metadata/v2/0").write_text("v2\n{}")
+    for stage in range(STAGES):
+        (spark / "state" / str(stage) / "_metadata/v2").mkdir(parents=True)
+        (spark / "state" / str(stage) / "_metadata/v2/0").write_text("v2\n{}")
     return spark
 
 
@@ -126,6 +130,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], int | None]] = {
     "first state gone": (lambda spark: (spark / "state/0/1/1.changelog").unlink(), None),
     "part of the state gone": (lambda spark: shutil.rmtree(spark / "state/0/1"), None),
     "what the state is gone": (lambda spark: emptied(spark / "state/0/_metadata/v2/0"), None),
+    "what the state is lost": (lambda spark: shutil.rmtree(spark / "state/1/_metadata"), None),
+    "state of a stage gone": (lambda spark: shutil.rmtree(spark / "state/1"), None),
     "state gone": (lambda spark: shutil.rmtree(spark / "state"), None),
     "commits gone": (lambda spark: shutil.rmtree(spark / "commits"), None),
     "all gone": (shutil.rmtree, None),
@@ -141,11 +147,11 @@ def test_a_torn_checkpoint_is_cut_back_to_what_is_whole(
     own: GroupPlaces, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     checkpoint, versions = checkpoint_of(own), Versions(own.versions)
-    assert damage_of(checkpoint, versions, keeps_state=True) is None
+    assert damage_of(checkpoint, versions, stages=STAGES) is None
     tear, whole = DAMAGES[damage]
     tear(checkpoint.location)
     versions.forget_before(2)
-    found = damage_of(checkpoint, Versions(own.versions), keeps_state=True)
+    found = damage_of(checkpoint, Versions(own.versions), stages=STAGES)
     assert found is not None
     assert found.whole == whole
     if whole is None:
@@ -157,7 +163,7 @@ def test_a_torn_checkpoint_is_cut_back_to_what_is_whole(
         shutil.copytree(copied, checkpoint.location)
         with monkeypatch.context() as patched:
             end_amid_cutting_back(checkpoint, versions, whole, Removals(patched, comes_back))
-        check_whole(checkpoint, keeps_state=True)
+        check_whole(checkpoint, stages=STAGES)
         assert numbers(checkpoint.location / "commits")[-1] == whole
         assert numbers(checkpoint.location / "offsets")[-1] in (whole, whole + 1)
 
@@ -200,13 +206,13 @@ def end_amid_cutting_back(checkpoint: Checkpoint, versions: Versions, whole: int
             cut_back(checkpoint, whole)
         except Killed:
             removals.lose_power()
-            again = damage_of(checkpoint, versions, keeps_state=True)
+            again = damage_of(checkpoint, versions, stages=STAGES)
             changes = checkpoint.location.rglob("*.changelog")
             left_over = [path for path in changes if int(path.stem) > whole + 1]
             assert not left_over if again is None else again.whole == whole
         else:
             removals.lose_power()  # Spark's newest files have not come yet
-            assert damage_of(checkpoint, versions, keeps_state=True) is None
+            assert damage_of(checkpoint, versions, stages=STAGES) is None
             assert not [
                 path for path in checkpoint.location.rglob("*.changelog") if int(path.stem) > whole + 1
             ]
@@ -221,7 +227,7 @@ def test_a_checkpoint_is_not_cut_back_behind_a_change_that_its_plan_has_forgotte
     path.write_text(path.read_text().replace('"!plan": 2', '"!plan": 3'))
     Versions(own.versions).forget_before(3)
     emptied(spark / "commits/5")
-    found = damage_of(checkpoint_of(own), Versions(own.versions), keeps_state=True)
+    found = damage_of(checkpoint_of(own), Versions(own.versions), stages=STAGES)
     assert found is not None
     assert found.whole is None
 
@@ -237,7 +243,7 @@ def test_a_flow_goes_on_only_from_where_its_next_generation_begins(
     versions.publish(Version(3, 2, {later.name: later}))
     for batch_id in (4, 5):
         emptied(own.folder / "spark/commits" / str(batch_id))
-    found = damage_of(checkpoint_of(own), versions, keeps_state=True)
+    found = damage_of(checkpoint_of(own), versions, stages=STAGES)
     assert found is not None
     assert found.whole == whole
 

@@ -31,7 +31,7 @@ from geartrain.adapters.sqlite import open_to_read, translated
 from geartrain_cloud.backup.contents import SPARK, Contents
 from geartrain_cloud.backup.errors import BackupError
 from geartrain_cloud.control_store.purges import device_of_purge
-from geartrain_cloud.hosting.group_file import has_stages
+from geartrain_cloud.hosting.group_file import stages_of
 from geartrain_cloud.hosting.places import HostPlaces
 from geartrain_cloud.log.tables import LAYOUT, LEDGER_FILE
 from geartrain_cloud.platform.held_files import FROZEN, held_files
@@ -226,13 +226,13 @@ class _Taking:
         """Raise `_MovedError` where Spark has removed a file of a checkpoint before it was held."""
         for group in committed:
             folder = self._folder / "spark" / "groups" / group
-            keeps_state = has_stages(HostPlaces(self._contents.places.spark).group(group))
+            stages = stages_of(HostPlaces(self._contents.places.spark).group(group))
             try:
-                check_whole(Checkpoint(f"group {group}", folder), keeps_state=keeps_state)
+                check_whole(Checkpoint(f"group {group}", folder), stages=stages)
             except TornError as error:
                 with suppress(TornError):
                     here = Checkpoint(f"group {group}", self._spark(group).parent)
-                    check_whole(here, keeps_state=keeps_state)
+                    check_whole(here, stages=stages)
                     raise _MovedError(str(error)) from None
                 raise BackupError(
                     f"a checkpoint cannot be backed up: {error}: start the platform again, which mends it"

@@ -605,7 +605,7 @@ class Group:
 
     def _mend(self) -> None:
         """Have a checkpoint that Spark can go on from; raises `GeartrainError` and `OSError`."""
-        damage = damage_of(self._checkpoint, self._versions, keeps_state=self.made.stages > 0)
+        damage = damage_of(self._checkpoint, self._versions, stages=self.made.stages)
         if damage is not None and damage.whole is None:
             self._begin_anew(damage.where)
         elif damage is not None and damage.whole is not None:
@@ -670,6 +670,7 @@ class Group:
         Spark adds no state to a query that had none. Raises what `start` does, `GeartrainError`, `OSError`.
         """
         self.query.stop()
+        self._durable.sync()
         for name, positions in positions_by_name(self.committed()).items():
             if name in self._stores:
                 self._registrations[name].commit(positions)

@@ -41,10 +41,15 @@ def note_stages(places: GroupPlaces, made: GroupIdentity, stages: int) -> GroupI
 
 def has_stages(places: GroupPlaces) -> bool:
     """Whether the query of a group keeps state; False where nobody can tell."""
+    return stages_of(places) > 0
+
+
+def stages_of(places: GroupPlaces) -> int:
+    """How many stages of a group keep state; 0 where nobody can tell."""
     try:
-        return msgspec.json.decode((places.folder / _FILE).read_bytes(), type=GroupIdentity).stages > 0
+        return msgspec.json.decode((places.folder / _FILE).read_bytes(), type=GroupIdentity).stages
     except (OSError, msgspec.DecodeError):
-        return False
+        return 0
 
 
 def open_group(

@@ -50,16 +50,16 @@ class Damage:
     whole: int | None
 
 
-def damage_of(checkpoint: Checkpoint, versions: Versions, *, keeps_state: bool) -> Damage | None:
+def damage_of(checkpoint: Checkpoint, versions: Versions, *, stages: int) -> Damage | None:
     """What the checkpoint lacks, None where Spark can go on from it, or has not begun with it.
 
-    keeps_state: whether its query has a stage behind a shuffle. Raises `HostError` where the plan of the
+    stages: how many its query has behind shuffles. Raises `HostError` where the plan of the
     group cannot be read.
     """
     try:
-        check_whole(checkpoint, keeps_state=keeps_state)
+        check_whole(checkpoint, stages=stages)
     except TornError as torn:
-        whole = whole_batches(checkpoint, keeps_state=keeps_state)
+        whole = whole_batches(checkpoint, stages=stages)
         leads = (one for one in whole if leads_on(checkpoint.positions(one), versions))
         return Damage(torn.where, next(leads, None))
     newest = versions.newest()

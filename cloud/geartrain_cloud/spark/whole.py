@@ -21,8 +21,8 @@ from geartrain_cloud.spark.errors import TornError
 _VERSION = "v1"
 
 
-def check_whole(checkpoint: Checkpoint, *, keeps_state: bool) -> None:
-    """Raise `TornError` where the checkpoint is torn; keeps_state: whether its query has steps with state.
+def check_whole(checkpoint: Checkpoint, *, stages: int) -> None:
+    """Raise `TornError` where the checkpoint is torn; stages: how many of its query keep state.
 
     One that was made and has never run is whole.
     """
@@ -45,8 +45,9 @@ def check_whole(checkpoint: Checkpoint, *, keeps_state: bool) -> None:
         raise torn(checkpoint, root / "offsets" / str(newest), "it is missing")
     if offsets[-1] > newest + 1:  # one micro-batch at the most was under way
         raise torn(checkpoint, root / "commits" / str(offsets[-1] - 1), "it is missing")
-    if keeps_state:
-        _check_state(checkpoint, root / "state", newest + 1, _parts(root / "offsets" / str(newest)))
+    if stages:
+        parts = _parts(root / "offsets" / str(newest))
+        _check_state(checkpoint, root / "state", newest + 1, parts, stages)
 
 
 def torn(checkpoint: Checkpoint, path: Path, why: str) -> TornError:
@@ -55,9 +56,9 @@ def torn(checkpoint: Checkpoint, path: Path, why: str) -> TornError:
     return TornError(f"{checkpoint.query}: its checkpoint is not whole, {where}", where)
 
 
-def whole_batches(checkpoint: Checkpoint, *, keeps_state: bool) -> Iterator[int]:
+def whole_batches(checkpoint: Checkpoint, *, stages: int) -> Iterator[int]:
     """The micro-batches from which Spark can go on, the newest first: those whose offsets, commit and state
-    are whole. keeps_state: as `check_whole` has it.
+    are whole. stages: as `check_whole` has it.
     """
     root = checkpoint.location
     offsets = set(numbers(root / "offsets"))
@@ -68,8 +69,8 @@ def whole_batches(checkpoint: Checkpoint, *, keeps_state: bool) -> Iterator[int]
                 continue
             _check_lines(checkpoint, path, 3)
             _check_lines(checkpoint, root / "commits" / str(batch_id), 2)
-            if keeps_state:
-                _check_state(checkpoint, root / "state", batch_id + 1, _parts(path))
+            if stages:
+                _check_state(checkpoint, root / "state", batch_id + 1, _parts(path), stages)
         except TornError:
             continue
         yield batch_id
@@ -130,15 +131,16 @@ def _check_lines(checkpoint: Checkpoint, path: Path, count: int) -> None:
         raise torn(checkpoint, path, said) from None
 
 
-def _check_state(checkpoint: Checkpoint, state: Path, version: int, parts: int) -> None:
-    """Each part of the state can be loaded as of `version`: a whole image, and all changes after it."""
-    operators = numbers(state)
-    if not operators:
-        raise torn(checkpoint, state, "it holds nothing")
-    for operator in operators:
-        for path in (
-            one for name in ("_metadata", "_stateSchema") for one in (state / str(operator) / name).rglob("*")
-        ):
+def _check_state(checkpoint: Checkpoint, state: Path, version: int, parts: int, stages: int) -> None:
+    """Each part of the state of all stages can be loaded as of `version`: a whole image, and all changes
+    after it.
+    """
+    for operator in sorted({*numbers(state), *range(stages)}):
+        folder = state / str(operator)
+        said = [one for one in (folder / "_metadata").rglob("*") if one.is_file()]
+        if not said:
+            raise torn(checkpoint, folder / "_metadata", "it holds nothing")
+        for path in (*said, *(folder / "_stateSchema").rglob("*")):
             if path.is_file() and not path.stat().st_size:
                 raise torn(checkpoint, path, "it is empty")
         for part in range(parts):
