@@ -15,9 +15,6 @@ from tests.process.oracle import Account
 from tests.process.registry import scenario
 from tests.process.world import ScenarioError, World
 
-CHECKSUM_BYTES = 5
-"""Tag and value, the last of an answer; answers of the first agents' time had none."""
-
 
 @scenario("agent of the past, ingest of today", small=True)
 async def old_agent(world: World) -> Account:
@@ -64,7 +61,7 @@ def _same(payload: bytes, wanted: object) -> bool:
 
 @scenario("agent of today, ingest of the past", small=True)
 async def old_ingest(world: World) -> Account:
-    """It takes up a spool of then, sends the same bytes, and trims by the ack of then, without a checksum."""
+    """It takes up a spool of then, sends the same bytes, and trims by the ack of then."""
     session = kept()
     world.records = RECORDS
     agent = world.add_agent(DEVICE, uplink={"window": 64})
@@ -77,7 +74,7 @@ async def old_ingest(world: World) -> Account:
     world.set_address(agent)
     async with aiomqtt.Client(HOST, world.broker.port) as past:
         await past.subscribe(UP, qos=1)
-        answering = asyncio.create_task(_answer(past, session.down[-1][:-CHECKSUM_BYTES], sent))
+        answering = asyncio.create_task(_answer(past, session.down[-1], sent))
         agent.start()
         await world.until("the agent has finished", lambda: agent.code == 0)
         answering.cancel()
