@@ -91,3 +91,14 @@ def test_a_slow_flow_keeps_the_least_budget_and_another_process_is_not_learnt_fr
     fresh = Budgets(lambda: 0.0)
     fresh.settle({"!plan": 7}, lambda: {"log": (1, 2 * SIZE_MAX)})
     assert fresh.alone("log") == FIRST_ROWS
+
+
+def test_a_flow_that_has_left_is_forgotten() -> None:
+    model = Model(0.3, 1e-6)
+    for _ in range(MICRO_BATCHES):
+        model.run({"log": model.budgets.alone("log")})
+    known = model.budgets.alone("log")
+    model.budgets.forget({"log", "wheel"})
+    assert model.budgets.alone("log") == known > FIRST_ROWS
+    model.budgets.forget({"wheel"})
+    assert model.budgets.alone("log") == FIRST_ROWS

@@ -145,9 +145,9 @@ class Budgets:
             rows = min(rows, int(SIZE_MAX / flow.made_size))
         return max(ROWS_LEAST, rows)
 
-    def forget(self, names: set[str]) -> None:
+    def forget(self, kept: set[str]) -> None:
         """Forget all flows but these."""
-        for name in self._flows.keys() - names:
+        for name in self._flows.keys() - kept:
             del self._flows[name]
 
     def _known(self, name: str) -> _Flow:

@@ -149,6 +149,8 @@ class HostReader(DataSourceStreamReader):
         self.budgets.settle(start, self._sizes.read)
         number = start[PLAN] + self._versions.exists(start[PLAN] + 1)
         flows, steering = self._versions.read(number).flows, self._steering.read()
+        if number != start[PLAN]:
+            self.budgets.forget(set(flows))
         asked, answered = (self._questions.newest(start.get(QUESTIONS, 0)), start.get(QUESTIONS, 0))
         self._rested = asked > answered and number == start[PLAN] and not self._rested
         still = set(flows) if self._rested else steering.held.keys() | steering.out.keys()
