@@ -13,9 +13,6 @@ from geartrain.graph.graph import DEAD_LETTERS, LATE
 from geartrain.planning import make_plan
 from geartrain.records.event_time import START_OF_TIME
 from geartrain.records.letters import Letter
-from geartrain.records.record import Record
-from geartrain.schema import derive
-from geartrain_cloud.log.segment import SCHEMA_KEY
 from geartrain_cloud.spark.clocks import encode_clocks
 from geartrain_cloud.spark.compile import Query, hosted_query
 from geartrain_cloud.spark.embedded import CALLS_MAX, EmbeddedFragment
@@ -91,21 +88,6 @@ def test_letters_of_devices_go_to_their_table(query: Query) -> None:
     table = log_table([(Letter("readings", "not_a_record", "no number", b"x"), 5, "split", 3)], Letter)
     found = StageRun(query, random.Random(1)).micro_batch([("_late", 1, table)], 0)
     assert records_of(found["_late"]) == [("readings", "not_a_record", "no number", b"x")]
-
-
-class WithoutCode(Record):
-    """A dead letter as release 0.2 sent it."""
-
-    step: str
-    reason: str
-    raw: bytes
-
-
-def test_letters_of_a_release_without_codes_get_one(query: Query) -> None:
-    table = log_table([(WithoutCode("readings", "no number", b"x"), 5, "split", 3)], WithoutCode)
-    table = table.replace_schema_metadata({SCHEMA_KEY: derive(WithoutCode).to_json().encode()})
-    found = StageRun(query, random.Random(1)).micro_batch([("_late", 1, table)], 0)
-    assert records_of(found["_late"]) == [("readings", "unknown", "no number", b"x")]
 
 
 def test_overtaken_rows_have_a_table_of_their_own(query: Query) -> None:

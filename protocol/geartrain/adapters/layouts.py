@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import msgspec
@@ -17,8 +16,7 @@ import msgspec
 from geartrain.errors import GeartrainError
 
 
-@dataclass(frozen=True, slots=True)
-class SqliteLayout:
+class SqliteLayout(msgspec.Struct, frozen=True):
     """The layout of one kind of SQLite file.
 
     mark: four letters that no other kind has, kept as `application_id`; version: kept as `user_version`;
@@ -86,8 +84,7 @@ class SqliteLayout:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class FileLayout:
+class FileLayout(msgspec.Struct, frozen=True):
     """The layout of one kind of file, or of whatever else keeps a text.
 
     mark: a word that no other kind has; version: its number; error: what is raised for one that is refused;
