@@ -1,7 +1,7 @@
-"""The outbox as its sender uses it: `OutboxStore` over the SQLite file that the driver writes to.
+"""The outbox as its sender uses it: `OutboxStore` over the SQLite file that the host writes to.
 
 Between the outbox and the broker. Guarantees: each outbox has at most one sender. Every change is one durable
-transaction, and the driver cannot write during it. Only one thread of the sender touches the file.
+transaction, and the host cannot write during it. Only one thread of the sender touches the file.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SqliteOutbox:
         self._file = self._path.stat().st_ino
 
     async def changed(self) -> Sequence[Lane]:
-        """The lanes with something to send, where the driver has written since the last call, else none."""
+        """The lanes with something to send, where the host has written since the last call, else none."""
         return await self._run(self._changed)
 
     def _changed(self) -> list[Lane]:

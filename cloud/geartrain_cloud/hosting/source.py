@@ -176,23 +176,21 @@ class HostReader(DataSourceStreamReader):
         wait, backlogs read no more than that.
         """
         found = dict[str, dict[str, int]]()
+        after = {name: _stands(name, hosted, start) for name, hosted in flows.items()}
         backlogs, waits = list[str](), False
         for name, hosted in flows.items():
-            after = {key: start.get(position_name(name, key), hosted.begin_at(key)) for key in hosted.keys}
             last = newest.get(hosted.flow, {})
-            found[name] = self._upto(hosted, after, last, self.budgets.beside(name))
+            found[name] = self._upto(hosted, after[name], last, self.budgets.beside(name))
             ends = {key: min(last.get(key, 0), hosted.upto.get(key, UNBOUNDED)) for key in hosted.keys}
             if any(found[name][key] < ends[key] for key in hosted.keys):
                 backlogs.append(name)
             else:
-                waits = waits or found[name] != after
+                waits = waits or found[name] != after[name]
         self._backlogs = {}
         for name in backlogs:
-            hosted = flows[name]
-            after = {key: start.get(position_name(name, key), hosted.begin_at(key)) for key in hosted.keys}
             rows = self.budgets.beside(name) if waits else self.budgets.alone(name)
             self._backlogs[name] = rows = rows // len(backlogs)
-            found[name] = self._upto(hosted, after, newest.get(hosted.flow, {}), rows)
+            found[name] = self._upto(flows[name], after[name], newest.get(flows[name].flow, {}), rows)
         return found
 
     def _upto(
@@ -266,7 +264,7 @@ class HostReader(DataSourceStreamReader):
         questions = self._questions.between(start.get(QUESTIONS, 0), end.get(QUESTIONS, 0))
         asked: dict[str, tuple[Asked, ...]] = {}
         for name, hosted in self._versions.read(end[PLAN]).flows.items():
-            first = {key: start.get(position_name(name, key), hosted.begin_at(key)) for key in hosted.keys}
+            first = _stands(name, hosted, start)
             last = {key: end[position_name(name, key)] for key in hosted.keys}
             mine = [] if hosted.past else questions.get(asked_name(hosted.flow, hosted.run), [])
             count = start.get(count_name(name), hosted.begin_count)
@@ -433,6 +431,11 @@ class HostReader(DataSourceStreamReader):
             found.append(Routed(0, 0, TALLY, told))
         if found:
             yield _batch(placed(found, "0/clocks", 0))
+
+
+def _stands(name: str, hosted: Hosted, offsets: Mapping[str, int]) -> dict[str, int]:
+    """By key, where a generation stands at these offsets."""
+    return {key: offsets.get(position_name(name, key), hosted.begin_at(key)) for key in hosted.keys}
 
 
 def _named(dealing: Dealing, rows: list[Routed]) -> list[Routed]:
