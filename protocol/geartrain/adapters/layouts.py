@@ -46,7 +46,7 @@ class SqliteLayout(msgspec.Struct, frozen=True):
         Raises:
             error: the file is of another kind, or of a layout that cannot be used.
         """
-        found = self._found(database, subject)
+        found = self._read_version(database, subject)
         if found == self.version:
             return False
         if found is None:
@@ -65,14 +65,14 @@ class SqliteLayout(msgspec.Struct, frozen=True):
         Raises:
             error: the file is of another kind, or of another layout.
         """
-        found = self._found(database, subject)
+        found = self._read_version(database, subject)
         if found is not None and found != self.version:
             is_behind = self.step is not None and found == self.version - 1
             way_out = "start the program that writes it, which brings it forward"
             _refuse(subject, found, self.version, self.error, way_out if is_behind else self.way_out)
         return found is not None
 
-    def _found(self, database: sqlite3.Connection, subject: str) -> int | None:
+    def _read_version(self, database: sqlite3.Connection, subject: str) -> int | None:
         """The number of a file of this kind, None for a file without a table."""
         (application,) = database.execute("PRAGMA application_id").fetchone()
         (version,) = database.execute("PRAGMA user_version").fetchone()

@@ -17,6 +17,7 @@ from geartrain_cloud.spark.compile import HOSTED
 from tests.hosting.hosted import HostFolder, RunningHost
 from tests.spark.faults.flows import INSTANCE, Gate, HeldLog, Row, assert_tables, held_flow, held_writer
 from tests.spark.faults.hosts import want_held_flow
+from tests.waiting import WAIT_S
 
 
 class HeldRun:
@@ -52,7 +53,7 @@ def micro_batches(tables: Path) -> int:
     """How many micro-batches of the flow its tables hold."""
     if not tables.exists():
         return 0
-    with closing(sqlite3.connect(tables, timeout=60)) as db:
+    with closing(sqlite3.connect(tables, timeout=WAIT_S)) as db:
         if not db.execute("SELECT 1 FROM sqlite_master WHERE name = '_queries'").fetchone():
             return 0
         found = db.execute("SELECT batch_id FROM _queries WHERE query = ?", (HOSTED,)).fetchone()
